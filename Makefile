@@ -1,0 +1,44 @@
+# make demo   set up, pre-train on the embedded data, score, draw
+# make test   set up, check style and types, run the tests
+# make lock   write requirements.lock anew
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+SEED ?= 0
+RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+# The first of these that starts and is Python 3.11 or 3.12.
+FIND_PYTHON := for p in $(PYTHON) python3 python3.12 python3.11 python; do \
+  $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done
+
+.PHONY: setup demo test lint lock clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@python=$$($(FIND_PYTHON)); \
+	test -n "$$python" || { echo "scfs needs Python 3.11 or 3.12; give one with: make PYTHON=/path/to/python"; exit 2; }; \
+	echo "Setting up $(VENV) with $$python (about 5 GB with torch; once)"; \
+	$$python -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup
+	$(BIN)/scfs pretrain recipes/quickstart.toml --seed $(SEED) --run.folder $(RUN)
+	$(BIN)/scfs report $(RUN)
+
+test: setup lint
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+lock: setup
+	$(BIN)/python .ci/lock.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

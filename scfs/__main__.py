@@ -1,0 +1,5 @@
+import sys
+
+from scfs.cli import main
+
+sys.exit(main())

@@ -1,0 +1,184 @@
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from scfs.errors import UserError
+from scfs.method.modes import Contrast, Plan, Variant, plan_of
+
+Auto = Literal["auto"]
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Temperature = Annotated[float, Field(gt=0)]
+CropScale = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
+
+
+def _as_names(value: Any) -> Any:
+    """A lone name on the command line is a list of one."""
+    return (value,) if isinstance(value, str) and value != "auto" else value
+
+
+class Settings(BaseModel):
+    """Typed, strict and frozen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+
+class Data(Settings):
+    """Where the images come from."""
+
+    source: str = Field(
+        "", description="folder of images, or 'scenes' (the embedded data; 'scenes:TRAIN,VAL' sizes it)"
+    )
+    workers: Count | Auto = Field("auto", description="loader processes; auto: one per core, at most 8")
+
+
+class Backbone(Settings):
+    """The network to pre-train."""
+
+    name: str = Field("resnet50", description="a timm model, or resnet10_half (reduced, for CPUs)")
+    layers: Annotated[tuple[str, ...] | Auto, BeforeValidator(_as_names)] = Field(
+        "auto", description="search layers, shallow to deep; auto: the last three stages"
+    )
+    drop_path: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="drop path rate, student only")
+
+
+class Method(Settings):
+    """What is contrasted, and the heads and constants of it."""
+
+    contrast: Contrast = Field("scfs", description="contrast mode, a row of the paper's table")
+    variant: Variant = Field("paper", description="as the paper says or as its released code does")
+    data_term: bool = Field(True, description="keep the contrast of pooled features (the paper's L_d)")
+    out_dim: Positive | Auto = Field(65536, description="outputs of the data head")
+    hidden_dim: Positive = Field(2048, description="hidden width of the data head")
+    bottleneck_dim: Positive = Field(256, description="width before the data head's last layer")
+    batch_norm: bool = Field(False, description="batch norm in the data head")
+    search_out_dim: Positive = Field(256, description="outputs of the search heads")
+    search_hidden_dim: Positive = Field(2048, description="hidden width of the search heads")
+    search_bottleneck_dim: Positive = Field(256, description="channels inside the search heads' residual block")
+    student_temp: Temperature = 0.1
+    teacher_temp: Temperature | Auto = Field(0.07, description="teacher temperature after its warm-up")
+    teacher_temp_start: Temperature = Field(0.04, description="teacher temperature at the first step")
+    teacher_temp_warmup_epochs: Count | Auto = Field(50, description="epochs of linear warm-up of the temperature")
+    center_momentum: Share = 0.9
+    momentum: Share | Auto = Field(0.996, description="teacher momentum at the start; rises to 1 by a cosine")
+    freeze_last_layer_epochs: Count = Field(1, description="epochs in which the data head's last layer stays put")
+
+    @property
+    def plan(self) -> Plan:
+        return plan_of(self.contrast, self.variant)
+
+
+class Views(Settings):
+    """How views are cut."""
+
+    global_size: Positive = Field(224, description="side of the two global views, in pixels")
+    local_size: Positive = Field(96, description="side of the local views, in pixels")
+    num_local_views: Count = 8
+    global_scale: CropScale | Auto = Field("auto", description="area of global crops; auto: 0.14-1, released 0.25-1")
+    local_scale: CropScale | Auto = Field(
+        "auto", description="area of local crops; auto: 0.05-0.14, released 0.05-0.25"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Views":
+        for name in ("global_scale", "local_scale"):
+            scale = getattr(self, name)
+            if scale != "auto" and scale[0] > scale[1]:
+                raise UserError(f"views.{name} {scale} must rise: smallest area first, then the largest.")
+        return self
+
+
+class Optim(Settings):
+    """How the student moves."""
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    epochs: Positive = 200
+    batch_size: Positive = Field(256, description="images per optimizer step")
+    lr: Annotated[float, Field(gt=0)] = Field(0.1, description="peak learning rate per 256 images of batch")
+    final_lr: Annotated[float, Field(ge=0)] = Field(0.0048, description="learning rate at the end, not scaled")
+    warmup_epochs: Annotated[float, Field(ge=0)] | Auto = Field(10, description="epochs of linear warm-up")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(1e-4, description="none on biases and norms")
+    final_weight_decay: Annotated[float, Field(ge=0)] | Literal["same"] = Field(
+        "same", description="weight decay at the end, reached by a cosine"
+    )
+    clip: Literal["off", "per-tensor", "total"] = Field("per-tensor", description="what clip_norm bounds")
+    clip_norm: Annotated[float, Field(gt=0)] = 3.0
+
+    @property
+    def peak_lr(self) -> float:
+        return self.lr * self.batch_size / 256
+
+
+class Run(Settings):
+    """Where and how often; none of it changes what is learnt."""
+
+    folder: str = Field("auto", description="run folder; auto: runs/RECIPE, or the next free number after it")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if there is one")
+    channels_last: bool = Field(True, description="memory layout of images and convolutions")
+    log_every_steps: Positive = 10
+    knn_every_epochs: Count = Field(10, description="online k-NN every so many epochs, and at both ends; 0: never")
+    checkpoint_every_steps: Positive | Auto = Field(
+        "auto", description="how often the last state is saved; auto: each epoch"
+    )
+    keep_every_epochs: Count = Field(0, description="also keep a checkpoint every so many epochs; 0: only the last")
+
+
+class Config(Settings):
+    """Everything that decides a pre-training run. Defaults are the paper's 200 epochs on ImageNet."""
+
+    seed: Count = 0
+    data: Data = Data()
+    backbone: Backbone = Backbone()
+    method: Method = Method()
+    views: Views = Views()
+    optim: Optim = Optim()
+    run: Run = Run()
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Config":
+        method, plan, optim = self.method, self.method.plan, self.optim
+        if plan.needs_local_views and self.views.num_local_views == 0:
+            raise UserError(
+                f"Contrast '{method.contrast}' needs local views but views.num_local_views is 0; "
+                "give it some or choose 'dino-no-multicrop' or 'scfs-no-multicrop'."
+            )
+        if not method.data_term and not plan.uses_maps:
+            raise UserError(
+                f"Contrast '{method.contrast}' has only the data term; method.data_term = false leaves no loss."
+            )
+        if plan.uses_maps and not self.backbone.layers:
+            raise UserError(
+                f"backbone.layers is empty but contrast '{method.contrast}' works on search layers; name one."
+            )
+        if optim.final_lr > optim.peak_lr:
+            raise UserError(
+                f"optim.final_lr {optim.final_lr:g} is above the peak learning rate {optim.peak_lr:g} "
+                "(optim.lr x batch_size / 256); lower it."
+            )
+        if optim.warmup_epochs != "auto" and optim.warmup_epochs > optim.epochs:
+            raise UserError(
+                f"optim.warmup_epochs {optim.warmup_epochs:g} exceeds optim.epochs {optim.epochs}; lower it."
+            )
+        return self
+
+    @property
+    def num_local_views(self) -> int:
+        """How many local views the contrast mode uses."""
+        return self.views.num_local_views if self.method.plan.local_views else 0
+
+
+class Knn(Settings):
+    """How a backbone is scored by its nearest neighbours. Defaults are the paper's protocol."""
+
+    data: str = Field(
+        "scenes", description="'scenes', or a folder with class folders, or with train and val folders of them"
+    )
+    k: Annotated[tuple[Positive, ...], BeforeValidator(_as_names)] = Field((10, 20, 100, 200), description="neighbours")
+    temperature: Temperature = 0.07
+    size: Positive | Auto = Field("auto", description="side of the evaluated centre crop; auto: as in training, or 224")
+    network: Literal["teacher", "student"] = "teacher"
+    batch_size: Positive = 128
+    workers: Count | Auto = "auto"
+    device: str = "auto"
+    seed: Count = Field(0, description="of random weights, for random:NAME")

@@ -1,0 +1,54 @@
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scfs.errors import UserError
+
+FORMAT = 1
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Write one file that is either whole or not there; plain types and tensors only."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            torch.save({"scfs_checkpoint": FORMAT, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except (OSError, RuntimeError) as error:  # a full disk comes as a cryptic RuntimeError from torch
+        part.unlink(missing_ok=True)
+        free = _free_megabytes(path.parent)
+        raise UserError(
+            f"Cannot write checkpoint {path} ({str(error).splitlines()[0]}; {free} MB free); "
+            "make room and resume from the checkpoint before it, which is intact."
+        ) from None
+
+
+def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read a checkpoint that `save` wrote, after checking every byte: torch does not notice flipped bits."""
+    if not path.is_file():
+        raise UserError(f"No checkpoint at {path}.")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, OSError):
+        raise UserError(f"{path} is not a checkpoint of scfs, or it is cut short.") from None
+    if damaged is not None:
+        raise UserError(f"Checkpoint {path} is damaged (its part {damaged} fails its checksum); use an older one.")
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # torch raises many kinds for a foreign file
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} is not a checkpoint of scfs ({reason}).") from None
+    if not isinstance(content, dict) or content.get("scfs_checkpoint") != FORMAT:
+        raise UserError(f"{path} is not a checkpoint of scfs.")
+    return content
+
+
+def _free_megabytes(folder: Path) -> int:
+    stats = os.statvfs(folder)
+    return stats.f_bavail * stats.f_frsize // 2**20

@@ -1,0 +1,28 @@
+import signal
+from typing import Any
+
+
+class Interrupt:
+    """Turns Ctrl-C and a polite kill into a wish to stop, so that the step in hand is finished and saved.
+
+    A second signal stops at once.
+    """
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.wished = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupt":
+        self._before = {number: signal.signal(number, self._on_signal) for number in self.signals}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, *_: object) -> None:
+        if self.wished:
+            raise KeyboardInterrupt
+        self.wished = True

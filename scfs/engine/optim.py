@@ -1,0 +1,42 @@
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
+    """Two groups: weights, which decay, and biases and norms, which do not (as in DINO)."""
+    trainable = [p for p in module.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in trainable if p.ndim > 1], "decays": True},
+        {"params": [p for p in trainable if p.ndim <= 1], "decays": False, "weight_decay": 0.0},
+    ]
+
+
+def build_optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
+    """SGD with momentum 0.9 or AdamW; rate and decay are set before each step by `set_rates`."""
+    groups = parameter_groups(module)
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=0.0, momentum=0.9)
+    return torch.optim.AdamW(groups, lr=0.0)
+
+
+def set_rates(optimizer: torch.optim.Optimizer, *, lr: float, weight_decay: float) -> None:
+    """The learning rate of every group, and the weight decay of those that decay."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+        if group["decays"]:
+            group["weight_decay"] = weight_decay
+
+
+@torch.no_grad()
+def clip_gradients(parameters: Iterable[Tensor], clip: str, max_norm: float) -> None:
+    """Bound the norm of each gradient by itself (`per-tensor`, as the released code), of all together, or of none."""
+    with_grad = [p for p in parameters if p.grad is not None]
+    if clip == "total":
+        nn.utils.clip_grad_norm_(with_grad, max_norm)
+    elif clip == "per-tensor":
+        grads = [p.grad for p in with_grad if p.grad is not None]
+        scales = [(max_norm / (norm + 1e-6)).clamp(max=1.0) for norm in torch._foreach_norm(grads)]
+        torch._foreach_mul_(grads, scales)

@@ -1,0 +1,109 @@
+import json
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+from torch.utils.tensorboard import SummaryWriter
+
+from scfs.engine.runfolder import METRICS
+
+PLAIN_SECONDS = 10.0  # between lines where there is no terminal
+
+
+class MetricsLog:
+    """One row of named numbers per logged step, the same in metrics.jsonl and in TensorBoard.
+
+    Rows after `start_step` are cut off, so that a resumed run leaves the file of an unbroken one.
+    """
+
+    def __init__(self, folder: Path, start_step: int):
+        self.path = folder / METRICS
+        rows = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        kept = [row for row in rows if _step_of(row) <= start_step]
+        part = self.path.with_name(METRICS + ".part")
+        part.write_text("".join(row + "\n" for row in kept), encoding="utf-8")
+        part.replace(self.path)
+        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else None)
+
+    def write(self, row: Mapping[str, float]) -> None:
+        """Append a row; it must have a `step`."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        for name, value in row.items():
+            if name != "step":
+                self.board.add_scalar(name, value, int(row["step"]))
+
+    def close(self) -> None:
+        """Flush TensorBoard's file."""
+        self.board.close()
+
+
+def _step_of(row: str) -> int:
+    try:
+        return int(json.loads(row)["step"])
+    except (json.JSONDecodeError, KeyError):
+        return 2**62  # a line cut short by a crash
+
+
+class ProgressDisplay:
+    """A live bar with the latest numbers in a terminal; elsewhere a line now and then."""
+
+    def __init__(self, console: Console, total_steps: int, first_step: int):
+        self.console, self.total_steps, self.step = console, total_steps, first_step
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.percentage:.0f} %"),
+            expand=True,
+        )
+        self.task = self.bar.add_task("", total=total_steps, completed=first_step)
+        self.live = Live(self.bar, console=console, refresh_per_second=4)
+        self.kept: dict[str, str] = {}
+        self.seconds_per_step = 0.0
+        self._mark = time.monotonic()
+        self._spoke = float("-inf")
+
+    def __enter__(self) -> "ProgressDisplay":
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self.live.stop()
+
+    def start_clock(self) -> None:
+        """The next step starts now: scores and checkpoints before it do not count as its time."""
+        self._mark = time.monotonic()
+
+    def advance(self, step: int) -> float:
+        """A step is done. Returns the seconds that steps take of late."""
+        took = time.monotonic() - self._mark
+        self.seconds_per_step = 0.9 * self.seconds_per_step + 0.1 * took if self.seconds_per_step else took
+        self.step = step
+        return self.seconds_per_step
+
+    def keep(self, name: str, text: str) -> None:
+        """Show this with the numbers of every step from now on."""
+        self.kept[name] = text
+
+    def show(self, heading: str, numbers: Mapping[str, float]) -> None:
+        """Where the run is, its latest numbers and the time left."""
+        left = timedelta(seconds=round((self.total_steps - self.step) * self.seconds_per_step))
+        parts = {name: f"{value:.3g}" for name, value in numbers.items()} | self.kept | {"left": str(left)}
+        line = "  ".join(f"{name} {text}" for name, text in parts.items())
+        if self.console.is_terminal:
+            self.bar.update(self.task, completed=self.step, description=heading)
+            self.live.update(Group(self.bar, Text(line, style="dim")))
+        elif time.monotonic() - self._spoke > PLAIN_SECONDS or self.step == self.total_steps:
+            self._spoke = time.monotonic()
+            self.console.print(f"{heading}  {line}", soft_wrap=True, highlight=False)
+
+    def note(self, message: str, style: str = "") -> None:
+        """Say something that stays above the bar."""
+        self.console.print(message, style=style, soft_wrap=True, highlight=False)

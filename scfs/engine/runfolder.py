@@ -1,0 +1,67 @@
+import json
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+
+from scfs import __version__
+from scfs.errors import UserError
+
+SETTINGS, METRICS, LAST = "settings.toml", "metrics.jsonl", "last.pt"
+
+
+def free_folder(name: str) -> Path:
+    """runs/NAME, or the next free runs/NAME-2, runs/NAME-3, ..."""
+    folder, number = Path("runs") / name, 1
+    while folder.exists():
+        number += 1
+        folder = Path("runs") / f"{name}-{number}"
+    return folder
+
+
+def create(folder: Path, *, resume: bool) -> None:
+    """Make a new run folder; one that exists is never written over, only gone on with."""
+    if folder.exists() and not resume:
+        raise UserError(f"Run folder {folder} exists; add --resume to go on with it, or choose another --run.folder.")
+    try:
+        folder.mkdir(parents=True, exist_ok=resume)
+    except OSError as error:
+        raise UserError(f"Cannot create run folder {folder}: {error.strerror}; choose another --run.folder.") from None
+
+
+def write_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """The resolved settings as a recipe that repeats the run."""
+    (folder / SETTINGS).write_text(tomli_w.dumps(settings), encoding="utf-8")
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """What the run runs on."""
+    packages = ("torch", "torchvision", "timm", "numpy", "pillow")
+    return {
+        "scfs": __version__,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "packages": {name: metadata.version(name) for name in packages},
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{device.type} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+        "command": sys.argv,
+    }
+
+
+def write_environment(folder: Path, content: dict[str, Any]) -> None:
+    """One record per start: a resumed run keeps those before it."""
+    path = folder / "environment.json"
+    starts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    path.write_text(json.dumps([*starts, content], indent=2) + "\n", encoding="utf-8")
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Every row that the run has logged."""
+    path = folder / METRICS
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -1,0 +1,79 @@
+from itertools import pairwise
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# G global views, N local views, V any views, B images per process,
+# C channels, H W (h w) map height and width, K head outputs
+
+
+class ProjectionHead(nn.Module):
+    """DINO's head on pooled features: an MLP, L2 normalisation and a linear layer of unit rows (appendix B, a).
+
+    The paper counts the last linear layer and says "four-layer MLP". The rows are normalised here, in place of
+    `nn.utils.weight_norm` with its gain fixed at 1, because that one cannot be copied for the teacher.
+    """
+
+    def __init__(
+        self, in_dim: int, out_dim: int, *, hidden_dim: int = 2048, bottleneck_dim: int = 256, batch_norm: bool = False
+    ):
+        super().__init__()
+        self.out_dim = out_dim
+        widths = [in_dim, hidden_dim, hidden_dim]
+        layers: list[nn.Module] = []
+        for width, next_width in pairwise(widths):
+            layers.append(nn.Linear(width, next_width))
+            if batch_norm:
+                layers.append(nn.BatchNorm1d(next_width))
+            layers.append(nn.GELU())
+        self.mlp = nn.Sequential(*layers, nn.Linear(hidden_dim, bottleneck_dim))
+        for layer in self.mlp:
+            if isinstance(layer, nn.Linear):
+                nn.init.trunc_normal_(layer.weight, std=0.02)
+                nn.init.zeros_(layer.bias)
+        self.last = nn.Linear(bottleneck_dim, out_dim, bias=False)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """pooled: (V * B, C) -> logits (V * B, K), cosines of the features and the rows of the last layer."""
+        return F.linear(F.normalize(self.mlp(pooled), dim=-1), F.normalize(self.last.weight, dim=-1))
+
+
+class SearchHead(nn.Module):
+    """Residual bottleneck, average pool and two linear layers over a map (appendix B, b).
+
+    With `attention`, the head sees attention * maps (Eq. 9). Its first convolution is 1x1 and without bias, so it
+    commutes with the attention: it runs once per global view, not once per pair of views.
+    """
+
+    def __init__(self, channels: int, out_dim: int = 256, *, hidden_dim: int = 2048, bottleneck_dim: int = 256):
+        super().__init__()
+        self.out_dim = out_dim
+        self.reduce = nn.Conv2d(channels, bottleneck_dim, 1, bias=False)
+        self.reduce_norm = nn.BatchNorm2d(bottleneck_dim)
+        self.mix = nn.Conv2d(bottleneck_dim, bottleneck_dim, 3, padding=1, bias=False)
+        self.mix_norm = nn.BatchNorm2d(bottleneck_dim)
+        self.expand = nn.Conv2d(bottleneck_dim, channels, 1, bias=False)
+        self.expand_norm = nn.BatchNorm2d(channels)
+        self.mlp = nn.Sequential(
+            nn.Linear(channels, hidden_dim),
+            nn.BatchNorm1d(hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, out_dim),
+            nn.BatchNorm1d(out_dim),
+        )
+
+    def forward(self, maps: Tensor, attention: Tensor | None = None) -> Tensor:
+        """Logits of maps (Eq. 10).
+
+        maps: (V, B, C, H, W) -> (V, B, K); with attention (V, N, B, H, W) -> (V, N, B, K).
+        """
+        reduced = self.reduce(maps.flatten(0, 1)).unflatten(0, maps.shape[:2])
+        if attention is not None:
+            weight = attention.unsqueeze(3).to(reduced.dtype)  # (V, N, B, 1, H, W)
+            reduced, maps = weight * reduced.unsqueeze(1), weight * maps.unsqueeze(1)
+        lead = maps.shape[:-3]
+        out = F.relu(self.reduce_norm(reduced.flatten(0, -4)))
+        out = F.relu(self.mix_norm(self.mix(out)))
+        out = F.relu(self.expand_norm(self.expand(out)) + maps.flatten(0, -4))
+        logits: Tensor = F.normalize(self.mlp(out.mean(dim=(-2, -1))), dim=-1)
+        return logits.unflatten(0, lead)

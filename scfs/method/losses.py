@@ -1,0 +1,84 @@
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from scfs.method.search import widen
+
+# G global views, N local views, V any views, B images per process, K head outputs
+
+
+def view_loss(student_logits: Tensor, teacher_probs: Tensor, temperature: float) -> Tensor:
+    """Contrast every view with every other global view (Eqs. 3-6), averaged over pairs.
+
+    student_logits: (V, B, K), global views first. teacher_probs: (G, B, K).
+    """
+    log_probs = F.log_softmax(widen(student_logits) / temperature, dim=-1)
+    with torch.autocast(student_logits.device.type, enabled=False):  # einsum would go back to half precision
+        pairs = -torch.einsum("gbk,vbk->gv", teacher_probs, log_probs) / log_probs.shape[1]
+    other_view = ~torch.eye(*pairs.shape, dtype=torch.bool, device=pairs.device)
+    return pairs[other_view].mean()
+
+
+def search_loss(
+    student_logits: Tensor, teacher_probs: Tensor, temperature: float, weights: Tensor | None = None
+) -> Tensor:
+    """Contrast each query view with the features it searched (Eq. 11), averaged over the pairs of non-zero weight.
+
+    student_logits: (N, B, K). teacher_probs: (G, N, B, K). weights: (G, N, B) of 0 and 1, all 1 if absent.
+    """
+    log_probs = F.log_softmax(widen(student_logits) / temperature, dim=-1)
+    pairs = -(teacher_probs * log_probs).sum(dim=-1)  # (G, N, B)
+    if weights is None:
+        return pairs.mean()
+    return (pairs * weights).sum() / weights.sum().clamp(min=1)
+
+
+def sharpen(logits: Tensor, temperature: float) -> Tensor:
+    """Teacher probabilities of logits (..., K) without a center (Eq. 3)."""
+    return F.softmax(widen(logits) / temperature, dim=-1)
+
+
+@torch.no_grad()
+def entropy(probs: Tensor) -> Tensor:
+    """Mean entropy of probabilities (..., K) as a share of ln K: 0 is certain, 1 is uniform."""
+    return -torch.xlogy(probs, probs).sum(dim=-1).mean() / math.log(probs.shape[-1])
+
+
+@torch.no_grad()
+def spread(pooled: Tensor) -> Tensor:
+    """How far apart features (V, B, C) of unit length lie from their mean: 0 when all images look alike."""
+    units = F.normalize(widen(pooled), dim=-1).flatten(0, -2)
+    return (units - units.mean(dim=0)).norm(dim=-1).mean()
+
+
+class Center(nn.Module):
+    """Running mean of teacher logits. Subtracting it keeps one output from winning everywhere.
+
+    Forward passes only collect; `commit` moves the mean once per optimizer step, after the sums of all
+    processes and micro-batches were added and the step was found finite.
+    """
+
+    value: Tensor
+    pending: Tensor
+
+    def __init__(self, dim: int, momentum: float):
+        super().__init__()
+        self.momentum = momentum
+        self.register_buffer("value", torch.zeros(dim))
+        self.register_buffer("pending", torch.zeros(dim + 1), persistent=False)  # sums, then the count
+
+    @torch.no_grad()
+    def sharpen(self, logits: Tensor, temperature: float) -> Tensor:
+        """Teacher probabilities of centered logits (..., K); the logits join the next commit."""
+        flat = widen(logits).flatten(0, -2)
+        self.pending[:-1] += flat.sum(dim=0)
+        self.pending[-1] += len(flat)
+        return sharpen(widen(logits) - self.value, temperature)
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """Move the center towards the mean of what was collected since the last commit, and forget it."""
+        self.value.lerp_(self.pending[:-1] / self.pending[-1], 1 - self.momentum)
+        self.pending.zero_()

@@ -1,0 +1,86 @@
+from typing import Any, NamedTuple
+
+from scfs.config import Config
+
+LONG_RUN_EPOCHS = 100  # from here on the paper's warm-ups fit
+
+
+class Choice(NamedTuple):
+    """A setting that was `auto`, what became of it, and why."""
+
+    setting: str
+    value: Any
+    reason: str
+
+
+def resolve(config: Config, num_images: int) -> tuple[Config, list[Choice]]:
+    """Replace every `auto` that depends on the data or the length of the run."""
+    steps_per_epoch = num_images // config.optim.batch_size
+    steps = steps_per_epoch * config.optim.epochs
+    choices = [
+        choice
+        for choice in (
+            *_method_choices(config, num_images, steps),
+            *_view_choices(config),
+            _warmup_choice(config),
+            Choice("run.checkpoint_every_steps", steps_per_epoch, "once an epoch"),
+        )
+        if _get(config, choice.setting) == "auto"
+    ]
+    return _replaced(config, choices), choices
+
+
+def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]:
+    long_run = config.optim.epochs >= LONG_RUN_EPOCHS
+    out_dim = min(65536, max(256, 2 ** (num_images // 4).bit_length() // 2))
+    horizon = min(250, max(10, steps // 10))
+    temp = 0.07 if long_run else config.method.teacher_temp_start
+    return [
+        Choice("method.out_dim", out_dim, f"at least four images per output, of {num_images}; the paper's is 65536"),
+        Choice(
+            "method.momentum",
+            round(1 - 1 / horizon, 4),
+            f"the teacher averages over {horizon} of the {steps} steps; the paper's 0.996 over 250",
+        ),
+        Choice(
+            "method.teacher_temp",
+            temp,
+            "the paper's" if long_run else f"under {LONG_RUN_EPOCHS} epochs a warmer teacher drifts towards uniform",
+        ),
+        Choice(
+            "method.teacher_temp_warmup_epochs",
+            50 if long_run else 0,
+            "the paper's" if long_run else f"no warm-up under {LONG_RUN_EPOCHS} epochs",
+        ),
+    ]
+
+
+def _view_choices(config: Config) -> list[Choice]:
+    released = config.method.variant == "released"
+    reason = f"as in the {config.method.variant} variant"
+    return [
+        Choice("views.global_scale", (0.25, 1.0) if released else (0.14, 1.0), reason),
+        Choice("views.local_scale", (0.05, 0.25) if released else (0.05, 0.14), reason),
+    ]
+
+
+def _warmup_choice(config: Config) -> Choice:
+    epochs = config.optim.epochs
+    if epochs >= LONG_RUN_EPOCHS:
+        return Choice("optim.warmup_epochs", 10, "the paper's")
+    return Choice(
+        "optim.warmup_epochs", round(epochs / 10, 2), f"a tenth of {epochs} epochs; the paper's 10 are for 200"
+    )
+
+
+def _get(config: Config, setting: str) -> Any:
+    section, name = setting.split(".")
+    return getattr(getattr(config, section), name)
+
+
+def _replaced(config: Config, choices: list[Choice]) -> Config:
+    values = config.model_dump()
+    for choice in choices:
+        section, name = choice.setting.split(".")
+        values[section][name] = choice.value
+    return Config.model_validate(values)

@@ -1,0 +1,78 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from scfs.config import Config
+from scfs.engine import checkpoint, runfolder
+from scfs.errors import UserError
+from scfs.method.scfs import SCFS
+from scfs.pretrain.auto import Choice
+
+FREE_SECTION = "run"  # where, how and how often is said; these settings may change on resuming
+FREE_SETTINGS = {"data.workers"}
+
+
+def find_checkpoint(folder: Path, config: Config) -> dict[str, Any] | None:
+    """The last state of the run in a folder, if there is one; it must be of the same settings."""
+    path = folder / runfolder.LAST
+    if not path.exists():
+        return None
+    saved = checkpoint.load(path)
+    theirs, ours = dict(_flat(saved["settings"])), dict(_flat(config.model_dump(mode="json")))
+    for name in theirs | ours:
+        if name in FREE_SETTINGS or name.startswith(f"{FREE_SECTION}.") or theirs.get(name) == ours.get(name):
+            continue
+        raise UserError(
+            f"{path} was made with {name} = {theirs.get(name)!r}, not {ours.get(name)!r}; "
+            "resume with the same settings, or start another run folder."
+        )
+    return saved
+
+
+def restore(saved: dict[str, Any], method: SCFS, optimizer: torch.optim.Optimizer) -> int:
+    """Put networks, centers and optimizer back as they were; returns the number of steps done."""
+    method.load_state_dict(saved["method"])
+    optimizer.load_state_dict(saved["optimizer"])
+    return int(saved["step"])
+
+
+def save(path: Path, step: int, config: Config, method: SCFS, optimizer: torch.optim.Optimizer) -> None:
+    """Everything a run needs to go on, in one file. All randomness is a function of (seed, step): none is stored."""
+    checkpoint.save(
+        path,
+        {
+            "step": step,
+            "settings": config.model_dump(mode="json"),
+            "method": method.state_dict(),
+            "optimizer": optimizer.state_dict(),
+        },
+    )
+
+
+def announce(console: Console, config: Config, choices: list[Choice], facts: dict[str, Any]) -> None:
+    """Say once what is going to run: resolved settings, what `auto` became, and on what machine."""
+    for section, values in config.model_dump(mode="json").items():
+        shown = values if isinstance(values, dict) else {"": values}
+        line = "  ".join(f"{name} {_brief(value)}".strip() for name, value in shown.items())
+        console.print(f"{section:9} {line}", soft_wrap=True, highlight=False, style="dim")
+    for choice in choices:
+        console.print(
+            f"auto: {choice.setting} = {_brief(choice.value)} ({choice.reason})", soft_wrap=True, highlight=False
+        )
+    for name, value in facts.items():
+        console.print(f"{name}: {value}", soft_wrap=True, highlight=False)
+
+
+def _brief(value: Any) -> str:
+    return ",".join(str(part) for part in value) if isinstance(value, list | tuple) else str(value)
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

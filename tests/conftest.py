@@ -1,0 +1,82 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from scfs.cli import main
+from scfs.config import Config
+from scfs.recipe import check
+
+REPO = Path(__file__).parent.parent
+
+# A run that takes a second: 12 scenes, the reduced ResNet, tiny heads.
+TINY: dict[str, dict[str, Any]] = {
+    "data": {"source": "scenes:12,8", "workers": 0},
+    "backbone": {"name": "resnet10_half"},
+    "method": {
+        "out_dim": 32,
+        "hidden_dim": 32,
+        "bottleneck_dim": 16,
+        "search_out_dim": 16,
+        "search_hidden_dim": 32,
+        "search_bottleneck_dim": 8,
+        "momentum": 0.9,
+    },
+    "views": {"global_size": 32, "local_size": 16, "num_local_views": 2},
+    "optim": {"epochs": 2, "batch_size": 4, "final_lr": 0.0001, "warmup_epochs": 1},
+    "run": {"log_every_steps": 1, "knn_every_epochs": 0, "device": "cpu"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Config]:
+    """Settings of a tiny run, with flags on top."""
+
+    def build(**flags: Any) -> Config:
+        return check(Config, TINY, {name.replace("__", "."): value for name, value in flags.items()})
+
+    return build
+
+
+@pytest.fixture
+def tiny_recipe(tmp_path: Path) -> Path:
+    """The tiny run as a recipe file."""
+    import tomli_w
+
+    path = tmp_path / "tiny.toml"
+    path.write_text(tomli_w.dumps(TINY), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two class folders of six small photos each."""
+    root = tmp_path / "photos"
+    rng = np.random.default_rng(0)
+    for name in ("cats", "dogs"):
+        (root / name).mkdir(parents=True)
+        for i in range(6):
+            pixels = rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{i}.jpg")
+    return root
+
+
+@pytest.fixture
+def scfs(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process: (exit code, standard output, standard error)."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        code = main([str(word) for word in words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call

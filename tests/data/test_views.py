@@ -1,0 +1,151 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFilter
+from torchvision.transforms import v2
+
+from scfs.data.views import IMAGENET_MEAN, IMAGENET_STD, MultiCrop, ViewKind, centre_view, normalised, stack_images
+
+
+def multi_crop(num_local_views=3, **changes):
+    settings = {"global_size": 32, "local_size": 16, "global_scale": (0.25, 1.0), "local_scale": (0.05, 0.25)}
+    return MultiCrop(num_local_views=num_local_views, **{**settings, **changes})
+
+
+@pytest.fixture
+def ramp():
+    """Red is the column, green the row: a view shows where it was cut."""
+    rows, columns = np.mgrid[0:100, 0:160]
+    pixels = np.stack([columns, rows, np.full_like(rows, 100)], axis=-1).astype(np.uint8)
+    return Image.fromarray(pixels)
+
+
+def plain(views):
+    """No colour changes: only geometry."""
+    views.jitter_probability = views.grey_probability = 0.0
+    views.kinds = [ViewKind(kind.size, kind.scale, blur=0.0) for kind in views.kinds]
+    return views
+
+
+@pytest.mark.parametrize("num_local_views", [0, 1, 5])
+def test_shapes(ramp, num_local_views):
+    views = multi_crop(num_local_views)(ramp, seed=1)
+    assert views.global_views.shape == (2, 3, 32, 32)
+    assert views.local_views.shape == (num_local_views, 3, 16, 16)
+    assert views.local_boxes.shape == (num_local_views, 4)
+    batch = stack_images([views, views])
+    assert batch.global_views.shape == (2, 2, 3, 32, 32)
+    assert batch.local_flips.shape == (num_local_views, 2)
+
+
+def test_boxes_and_flips_say_where_a_view_was_cut(ramp):
+    views = plain(multi_crop())
+    flipped = 0
+    for seed in range(20):
+        batch = views(ramp, seed)
+        for view, box, flip in zip(
+            [*batch.global_views, *batch.local_views],
+            torch.cat([batch.global_boxes, batch.local_boxes]).tolist(),
+            torch.cat([batch.global_flips, batch.local_flips]).tolist(),
+            strict=True,
+        ):
+            flipped += flip
+            colours = view * torch.tensor(IMAGENET_STD).view(3, 1, 1) + torch.tensor(IMAGENET_MEAN).view(3, 1, 1)
+            columns, rows = 255 * colours[0].mean(dim=0), 255 * colours[1].mean(dim=1)
+            if flip:
+                columns = columns.flip(0)
+            width = len(columns)
+            for place, edge in ((0, 0.5 / width), (width - 1, 1 - 0.5 / width)):
+                assert columns[place].item() == pytest.approx(160 * (box[0] + edge * (box[2] - box[0])), abs=2.5)
+                assert rows[place].item() == pytest.approx(100 * (box[1] + edge * (box[3] - box[1])), abs=2.5)
+    assert 20 < flipped < 80  # of 100
+
+
+def test_equal_seeds_give_equal_views_whatever_came_before(ramp):
+    views = multi_crop()
+    first = views(ramp, seed=7)
+    torch.rand(5)
+    views(ramp, seed=8)
+    for ours, theirs in zip(first, views(ramp, seed=7), strict=True):
+        assert torch.equal(ours, theirs)
+    assert not torch.equal(first.global_views, views(ramp, seed=8).global_views)
+
+
+def test_drawing_leaves_torchs_generator_alone(ramp):
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    multi_crop()(ramp, seed=1)
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_drawn_with_the_papers_probabilities(ramp):
+    views = multi_crop()
+    torch.manual_seed(0)
+    draws = {kind: [views.draw(ramp, kind) for _ in range(600)] for kind in dict.fromkeys(views.kinds)}
+    first, second, local = draws.values()
+    every = [*first, *second, *local]
+
+    def share(happened, of):
+        return sum(map(happened, of)) / len(of)
+
+    assert share(lambda d: d.blur_radius is not None, first) == 1.0
+    assert share(lambda d: d.blur_radius is not None, second) == pytest.approx(0.1, abs=0.05)
+    assert share(lambda d: d.blur_radius is not None, local) == pytest.approx(0.5, abs=0.08)
+    assert share(lambda d: d.solarize, second) == pytest.approx(0.2, abs=0.06)
+    assert share(lambda d: d.solarize, first + local) == 0.0
+    assert share(lambda d: d.jitter is not None, every) == pytest.approx(0.8, abs=0.04)
+    assert share(lambda d: d.grey, every) == pytest.approx(0.2, abs=0.04)
+    assert share(lambda d: d.flip, every) == pytest.approx(0.5, abs=0.05)
+    radii = [d.blur_radius for d in every if d.blur_radius is not None]
+    assert 0.1 <= min(radii) < 0.2
+    assert 1.9 < max(radii) <= 2.0
+    areas = [d.box[2] * d.box[3] / 16000 for d in first]
+    assert 0.24 < min(areas) < 0.35
+    assert 0.75 < max(areas) <= 0.84  # 4:3 of the full height
+    assert max(d.box[2] * d.box[3] / 16000 for d in local) < 0.26
+    ratios = [math.log(d.box[3] / d.box[2]) for d in local]
+    assert max(map(abs, ratios)) < math.log(4 / 3) + 0.1
+    factors = [d.jitter for d in every if d.jitter is not None]
+    for name, low, high in (
+        ("brightness_factor", 0.6, 1.4),
+        ("contrast_factor", 0.6, 1.4),
+        ("saturation_factor", 0.8, 1.2),
+        ("hue_factor", -0.1, 0.1),
+    ):
+        values = [f[name] for f in factors]
+        assert low <= min(values) < low + 0.05 * (high - low)
+        assert high - 0.05 * (high - low) < max(values) <= high
+
+
+def test_rendered_as_dino_does(ramp):
+    """The same draw through the operations DINO composes, in its order."""
+    views = multi_crop()
+    torch.manual_seed(5)
+    kind = ViewKind(24, (0.3, 0.6), blur=1.0, solarize=1.0)
+    for _ in range(20):
+        draw = views.draw(ramp, kind)
+        top, left, height, width = draw.box
+        view = ramp.crop((left, top, left + width, top + height)).resize((24, 24), Image.Resampling.BICUBIC)
+        if draw.flip:
+            view = view.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        if draw.jitter is not None:
+            for operation in draw.jitter["fn_idx"].tolist():
+                name = ("brightness", "contrast", "saturation", "hue")[operation]
+                view = getattr(v2.functional, f"adjust_{name}")(view, draw.jitter[f"{name}_factor"])
+        if draw.grey:
+            view = view.convert("L").convert("RGB")
+        view = view.filter(ImageFilter.GaussianBlur(draw.blur_radius))
+        pixels = np.asarray(view)
+        pixels = np.where(pixels >= 128, 255 - pixels, pixels) if draw.solarize else pixels
+        expected = (pixels / 255 - np.array(IMAGENET_MEAN)) / np.array(IMAGENET_STD)
+        np.testing.assert_allclose(views.render(ramp, draw, 24).permute(1, 2, 0), expected, atol=1e-6)
+
+
+def test_centre_view_is_the_evaluation_protocol(ramp):
+    expected = ramp.resize((int(160 * 256 / 100), 256), Image.Resampling.BICUBIC)
+    left = round((expected.width - 224) / 2)
+    expected = expected.crop((left, 16, left + 224, 240))
+    assert torch.equal(centre_view(ramp, 224), normalised(expected))

@@ -1,0 +1,61 @@
+import pytest
+import torch
+from torch import nn
+
+from scfs.engine.optim import build_optimizer, clip_gradients, parameter_groups, set_rates
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+
+
+def test_biases_and_norms_do_not_decay():
+    net = network()
+    decaying, others = parameter_groups(net)
+    assert [id(p) for p in decaying["params"]] == [id(net[0].weight), id(net[3].weight)]
+    assert {id(p) for p in others["params"]} == {id(p) for p in (net[0].bias, net[1].weight, net[1].bias, net[3].bias)}
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_rates_reach_the_right_groups(name):
+    net = network()
+    before = [p.clone() for p in net.parameters()]
+    optimizer = build_optimizer(name, net)
+    set_rates(optimizer, lr=0.1, weight_decay=0.5)
+    for p in net.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()  # no gradient: only the decay moves anything
+    for p, old in zip(net.parameters(), before, strict=True):
+        torch.testing.assert_close(p.data, old * (0.95 if p.ndim > 1 else 1.0))
+
+
+def gradients(net, scales):
+    for p, scale in zip(net.parameters(), scales, strict=True):
+        p.grad = torch.full_like(p, scale / p.numel() ** 0.5)  # norm = scale
+
+
+def test_clip_each_tensor_by_itself():
+    net = network()
+    gradients(net, [1.0, 2.0, 3.0, 4.0, 30.0, 0.0])
+    clip_gradients(net.parameters(), "per-tensor", 3.0)
+    norms = [p.grad.norm().item() for p in net.parameters()]
+    assert norms == pytest.approx([1.0, 2.0, 3.0, 3.0, 3.0, 0.0], rel=1e-5)
+
+
+def test_clip_the_total_norm():
+    net = network()
+    gradients(net, [3.0, 4.0, 0.0, 0.0, 0.0, 0.0])
+    clip_gradients(net.parameters(), "total", 1.0)
+    norms = [p.grad.norm().item() for p in net.parameters()]
+    assert norms == pytest.approx([0.6, 0.8, 0.0, 0.0, 0.0, 0.0], rel=1e-4)
+
+
+def test_no_clipping_and_missing_gradients():
+    net = network()
+    gradients(net, [100.0] * 6)
+    clip_gradients(net.parameters(), "off", 3.0)
+    assert net[0].weight.grad.norm().item() == pytest.approx(100.0)
+    net[0].weight.grad = None
+    clip_gradients(net.parameters(), "per-tensor", 3.0)
+    assert net[0].weight.grad is None

@@ -1,0 +1,28 @@
+import pytest
+from PIL import Image
+
+from scfs.look.report import summarise
+
+
+@pytest.mark.parametrize("flags", [["--run.knn_every_epochs", 1], ["--method.contrast", "dino-no-multicrop"]])
+def test_pictures_and_page(scfs, tiny_recipe, tmp_path, flags):
+    run = tmp_path / "run"
+    assert scfs("pretrain", tiny_recipe, "--run.folder", run, *flags)[0] == 0
+    code, out, _ = scfs("report", run)
+    assert code == 0
+    assert ("k-NN top-1:" in out) == ("--run.knn_every_epochs" in flags)
+    page = (run / "report" / "index.html").read_text()
+    for name in ("views.png", "attention.png", "curves.png"):
+        assert name in page
+        with Image.open(run / "report" / name) as picture:
+            extremes = picture.convert("L").getextrema()
+        assert extremes[1] - extremes[0] > 100  # something is drawn
+    for line in ("run folder", "example views", "attention maps", "report"):
+        assert line in out
+    assert "method.contrast" in page
+
+
+def test_summary_is_first_against_last():
+    rows = [{"knn_top1": 0.2}, {"loss": 1.0}, {"knn_top1": 0.3}, {"knn_top1": 0.45}]
+    assert str(summarise(rows)) == ("k-NN top-1: 20.0% with random weights, 45.0% after training (+25.0 points)")
+    assert "no labels" in str(summarise([]))

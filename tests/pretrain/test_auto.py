@@ -1,0 +1,50 @@
+import pytest
+
+from scfs.config import Config
+from scfs.pretrain.auto import resolve
+from scfs.recipe import check
+
+AUTO = {
+    "method": {"out_dim": "auto", "momentum": "auto", "teacher_temp": "auto", "teacher_temp_warmup_epochs": "auto"},
+    "optim": {"warmup_epochs": "auto"},
+}
+
+
+def resolved(num_images, epochs, batch_size=256, **flags):
+    flags = {"optim.epochs": epochs, "optim.batch_size": batch_size, "optim.final_lr": 0.0, **flags}
+    return resolve(check(Config, AUTO, flags), num_images)
+
+
+def test_at_the_papers_size_it_chooses_the_papers_settings():
+    config, _ = resolved(1_281_167, 200)
+    method = config.method
+    assert (method.out_dim, method.momentum, method.teacher_temp) == (65536, 0.996, 0.07)
+    assert (method.teacher_temp_warmup_epochs, config.optim.warmup_epochs) == (50, 10)
+    assert (config.views.global_scale, config.views.local_scale) == ((0.14, 1.0), (0.05, 0.14))
+    assert config.run.checkpoint_every_steps == 1_281_167 // 256
+
+
+def test_small_data_gets_a_small_head_and_a_quick_teacher():
+    config, choices = resolved(5000, 10, batch_size=50)
+    assert config.method.out_dim == 1024
+    assert config.method.momentum == pytest.approx(0.99)  # 100 of 1,000 steps
+    assert (config.method.teacher_temp, config.method.teacher_temp_warmup_epochs) == (0.04, 0)
+    assert config.optim.warmup_epochs == 1.0
+    assert {c.setting for c in choices} >= {"method.out_dim", "method.momentum", "optim.warmup_epochs"}
+    assert all(c.reason for c in choices)
+
+
+@pytest.mark.parametrize(("images", "out_dim"), [(1, 256), (1024, 256), (9469, 2048), (126_689, 16384), (10**7, 65536)])
+def test_head_by_number_of_images(images, out_dim):
+    assert resolved(images, 10, batch_size=1)[0].method.out_dim == out_dim
+
+
+def test_the_released_variant_has_its_own_crops():
+    config, _ = resolved(5000, 10, **{"method.variant": "released"})
+    assert (config.views.global_scale, config.views.local_scale) == ((0.25, 1.0), (0.05, 0.25))
+
+
+def test_what_is_set_is_kept():
+    config, choices = resolved(5000, 10, **{"method.out_dim": 77, "views.global_scale": (0.3, 0.4)})
+    assert (config.method.out_dim, config.views.global_scale) == (77, (0.3, 0.4))
+    assert not {"method.out_dim", "views.global_scale"} & {c.setting for c in choices}

@@ -1,0 +1,236 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from scfs.engine import checkpoint
+from scfs.pretrain import loop
+from scfs.pretrain.build import build_method
+from scfs.pretrain.step import schedule
+
+CONTRASTS = ["dino-no-multicrop", "dino", "dino-multilayer", "scfs", "roi-crop", "scfs-no-multicrop"]
+
+
+def rows(run, timed=False):
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return found if timed else [{k: v for k, v in row.items() if k != "images_per_second"} for row in found]
+
+
+def train(config, tmp_path, name="run", resume=False):
+    config = config.model_copy(update={"run": config.run.model_copy(update={"folder": str(tmp_path / name)})})
+    return loop.pretrain(config, name="tiny", resume=resume, console=Console(quiet=True))
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+@pytest.mark.parametrize("contrast", CONTRASTS)
+def test_every_mode_trains(tiny, tmp_path, contrast, variant):
+    run = train(tiny(method__contrast=contrast, method__variant=variant, optim__epochs=1), tmp_path)
+    found = rows(run)
+    assert [row["step"] for row in found] == [1, 2, 3]
+    parts = [value for name, value in found[-1].items() if name.startswith("loss/")]
+    assert found[-1]["loss"] == pytest.approx(sum(parts), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"method__contrast": "dino", "views__num_local_views": 0},
+        {"method__data_term": "false"},
+        {"method__contrast": "scfs-no-multicrop", "method__data_term": "false"},
+        {"backbone__layers": "layer3"},
+        {"backbone__layers": ["layer1", "layer4"]},
+        {"views__num_local_views": 5},
+        {"optim__batch_size": 1},
+        {"optim__name": "adamw", "optim__final_weight_decay": 0.4, "optim__clip": "total"},
+        {"method__batch_norm": "true", "optim__clip": "off", "run__channels_last": "false"},
+        {"backbone__name": "vit_tiny_patch16_224", "backbone__drop_path": 0.1, "views__local_size": 32},
+        {"method__out_dim": "auto", "method__momentum": "auto", "method__teacher_temp": "auto"},
+    ],
+)
+def test_settings_train(tiny, tmp_path, flags):
+    run = train(tiny(optim__epochs=1, **flags), tmp_path)
+    assert all(0 < row["loss"] < 100 for row in rows(run))
+
+
+def interrupted_after(step, monkeypatch):
+    """A stop signal during a step, as from Ctrl-C or a scheduler."""
+    real = loop.train_step
+
+    def train_step(*args, **kwargs):
+        if args[3].step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "train_step", train_step)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"run__knn_every_epochs": 1},
+        {
+            "backbone__name": "vit_tiny_patch16_224",
+            "backbone__drop_path": 0.5,
+            "optim__name": "adamw",
+            "optim__lr": 0.01,
+        },
+    ],
+)
+def test_resume_is_bit_for_bit(tiny, tmp_path, monkeypatch, flags):
+    config = tiny(**flags)
+    whole = train(config, tmp_path, "whole")
+    with monkeypatch.context() as patch:
+        interrupted_after(3, patch)
+        with pytest.raises(KeyboardInterrupt, match="Stopped after step 4"):
+            train(config, tmp_path, "broken")
+    broken = tmp_path / "broken"
+    assert checkpoint.load(broken / "last.pt")["step"] == 4
+    with (broken / "metrics.jsonl").open("a") as file:  # what a crash after the checkpoint leaves
+        file.write('{"step": 5, "loss": 0.0}\n{"step": 6, "lo')
+    train(config, tmp_path, "broken", resume=True)
+    assert rows(broken) == rows(whole)
+    ours, theirs = (checkpoint.load(run / "last.pt") for run in (broken, whole))
+    assert ours["method"].keys() == theirs["method"].keys()
+    for name, value in ours["method"].items():
+        assert torch.equal(value, theirs["method"][name]), name
+    for index, state in ours["optimizer"]["state"].items():
+        for name, value in state.items():
+            other = theirs["optimizer"]["state"][index][name]
+            assert torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other
+
+
+def test_resume_of_a_finished_run_changes_nothing(tiny, tmp_path):
+    run = train(tiny(), tmp_path)
+    before = (run / "last.pt").read_bytes(), rows(run)
+    train(tiny(), tmp_path, resume=True)
+    assert ((run / "last.pt").read_bytes(), rows(run)) == before
+
+
+def test_resume_without_a_run_starts_one(tiny, tmp_path):
+    assert rows(train(tiny(), tmp_path, resume=True))[-1]["step"] == 6
+
+
+def test_a_killed_process_goes_on_exactly(scfs, tiny_recipe, tmp_path):
+    """Kill -9 amid a run with loader processes; resume from the run folder alone."""
+    flags = ["--data.workers", "1", "--optim.epochs", "12", "--run.checkpoint_every_steps", "2"]
+    words = ["pretrain", tiny_recipe, *flags]
+    assert scfs(*words, "--run.folder", tmp_path / "whole")[0] == 0
+    killed = tmp_path / "killed"
+    command = [sys.executable, "-m", "scfs", *map(str, words), "--run.folder", str(killed)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    deadline = time.monotonic() + 120
+    while not (killed / "last.pt").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert 0 < checkpoint.load(killed / "last.pt")["step"] < 36
+    assert scfs("pretrain", killed, "--resume")[0] == 0
+    assert rows(killed) == rows(tmp_path / "whole")
+
+
+def test_seeds_repeat_and_differ(tiny, tmp_path):
+    first, again, other = (rows(train(tiny(seed=s), tmp_path, n)) for s, n in ((0, "a"), (0, "b"), (1, "c")))
+    assert first == again
+    assert first != other
+
+
+def test_the_run_folder(tiny, tmp_path):
+    run = train(tiny(run__knn_every_epochs=1, run__keep_every_epochs=1), tmp_path)
+    names = {path.name for path in run.iterdir()}
+    assert names == {
+        *("settings.toml", "environment.json", "metrics.jsonl", "tensorboard", "last.pt"),
+        *("epoch_0001.pt", "epoch_0002.pt"),
+    }
+    assert [row["step"] for row in rows(run) if "knn_top1" in row] == [0, 3, 6]
+    saved = checkpoint.load(run / "last.pt")
+    assert saved["step"] == 6
+    assert "center.value" in saved["method"]
+    assert {f"search_centers.{i}.value" for i in range(3)} <= saved["method"].keys()
+    assert json.loads((run / "environment.json").read_text())[0]["packages"]["torch"] == torch.__version__.split("+")[0]
+
+
+def test_tensorboard_carries_the_same(tiny, tmp_path):
+    run = train(tiny(run__knn_every_epochs=2), tmp_path)
+    board = EventAccumulator(str(run / "tensorboard"))
+    board.Reload()
+    expected = {}
+    for row in rows(run, timed=True):
+        for name, value in row.items():
+            if name != "step":
+                expected.setdefault(name, []).append((row["step"], value))
+    assert set(board.Tags()["scalars"]) == set(expected)
+    for name, points in expected.items():
+        found = [(event.step, event.value) for event in board.Scalars(name)]
+        assert [step for step, _ in found] == [step for step, _ in points]
+        assert [value for _, value in found] == pytest.approx([value for _, value in points], rel=1e-5)
+
+
+def test_settings_of_a_run_repeat_it(scfs, tiny, tmp_path, monkeypatch):
+    run = train(tiny(method__out_dim="auto"), tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert scfs("pretrain", run)[0] == 0
+    assert rows(tmp_path / "runs" / "run") == rows(run)
+
+
+def test_the_last_layer_is_frozen_at_first(tiny, tmp_path):
+    frozen = tiny(method__freeze_last_layer_epochs=2, optim__epochs=2)
+    run = train(frozen, tmp_path)
+    torch.manual_seed(frozen.seed)
+    start = build_method(frozen).state_dict()
+    end = checkpoint.load(run / "last.pt")["method"]
+    assert torch.equal(start["student.head.last.weight"], end["student.head.last.weight"])
+    assert not torch.equal(start["student.head.mlp.0.weight"], end["student.head.mlp.0.weight"])
+    thawed = checkpoint.load(train(tiny(), tmp_path, "thawed") / "last.pt")["method"]
+    assert not torch.equal(start["student.head.last.weight"], thawed["student.head.last.weight"])
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(scfs, tiny_recipe, tmp_path):
+    code, _, err = scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "run", "--optim.lr", "1e30")
+    assert code == 2
+    assert "The loss became" in err
+    assert "optim.lr" in err
+
+
+def test_a_collapse_is_told(scfs, tiny_recipe, tmp_path):
+    """At such temperatures every answer is uniform: the loss sits at ln K."""
+    flags = ["--method.teacher_temp", 50, "--method.teacher_temp_start", 50, "--method.student_temp", 50]
+    code, out, _ = scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "run", *flags, "--optim.epochs", 12)
+    assert code == 0
+    assert out.count("the loss sits at ln K = 3.47") == 1
+    assert "Lower method.teacher_temp" in out
+
+
+def test_a_folder_of_photos(scfs, tiny_recipe, photos, tmp_path):
+    words = ["pretrain", tiny_recipe, "--data.source", photos, "--run.knn_every_epochs", 1]
+    code, out, _ = scfs(*words, "--run.folder", tmp_path / "run")
+    assert code == 0
+    assert "k-NN" in out
+    assert "run folder" in out
+    flat = ["pretrain", tiny_recipe, "--data.source", photos / "cats", "--run.folder", tmp_path / "flat"]
+    assert "have no labels" in scfs(*flat, "--run.knn_every_epochs", 1)[1]
+
+
+def test_schedules_of_the_paper(tiny):
+    config = tiny(
+        optim__epochs=200,
+        optim__warmup_epochs=10,
+        optim__batch_size=256,
+        optim__final_lr=0.0048,
+        method__momentum=0.996,
+    )
+    first, warm, last = (schedule(config, step, 100) for step in (0, 1000, 19_999))
+    assert first.lr < 0.0002
+    assert (warm.lr, last.lr) == (pytest.approx(0.1), pytest.approx(0.0048))
+    assert (first.momentum, last.momentum) == (pytest.approx(0.996), 1.0)
+    assert first.teacher_temp == 0.04
+    assert schedule(config, 2500, 100).teacher_temp == pytest.approx(0.055)
+    assert schedule(config, 5000, 100).teacher_temp == 0.07
+    assert (schedule(config, 99, 100).last_layer_frozen, schedule(config, 100, 100).last_layer_frozen) == (True, False)
+    assert first.weight_decay == last.weight_decay == 1e-4

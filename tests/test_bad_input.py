@@ -1,0 +1,188 @@
+"""Every mistake gets one sentence and exit code 2, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+
+def refused(answer, *parts):
+    code, out, err = answer
+    assert code == 2
+    assert err.count("\n") == 1, err  # one line
+    assert "Traceback" not in err + out
+    for part in parts:
+        assert part in err
+    return True
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (["--optim.warmup_epoch", "1"], ["'optim.warmup_epoch'", "Did you mean 'optim.warmup_epochs'?"]),
+        (["--batch_size", "4"], ["'batch_size'", "'optim.batch_size'"]),
+        (["--xyzzy", "4"], ["Unknown setting 'xyzzy'"]),
+        (["--optim.epochs", "many"], ["'optim.epochs'", "'many'", "valid integer"]),
+        (["--method.out_dim", "big"], ["'method.out_dim'", "'big'", "valid integer or 'auto'"]),
+        (["--method.out_dim", "-4"], ["'method.out_dim'", "greater than 0"]),
+        (["--method.contrast", "moco"], ["'method.contrast'", "'moco'", "'roi-crop'"]),
+        (["--views.global_scale", "0.5"], ["'views.global_scale'"]),
+        (["--views.global_scale", "1", "0.5"], ["views.global_scale", "must rise"]),
+        (["--optim.lr", "nan"], ["'optim.lr'"]),
+        (["--optim.lr"], ["'optim.lr' has no value"]),
+        (["--seed", "1", "--seed", "2"], ["'seed' is given twice"]),
+        (["stray"], ["Unexpected 'stray'"]),
+        (["--views.num_local_views", "0"], ["'scfs' needs local views", "num_local_views is 0"]),
+        (["--method.contrast", "dino", "--method.data_term", "false"], ["data_term = false leaves no loss"]),
+        (["--method.data_term", "false", "--backbone.layers", "layer2"], ["'layer4' among backbone.layers"]),
+        (["--backbone.layers", "layer9"], ["no layer 'layer9'", "layer4"]),
+        (["--backbone.layers", "layer3", "layer2"], ["from shallow to deep"]),
+        (["--backbone.name", "resnet5000"], ["timm knows no model 'resnet5000'"]),
+        (["--optim.batch_size", "13"], ["batch_size 13", "12 images"]),
+        (["--optim.final_lr", "3"], ["optim.final_lr 3 is above the peak"]),
+        (["--optim.warmup_epochs", "3"], ["optim.warmup_epochs 3 exceeds"]),
+        (["--data.source", "nowhere"], ["No folder at nowhere"]),
+        (["--data.source", "scenes:5"], ["scenes:TRAIN,VAL"]),
+        (["--run.device", "cuda:99"], ["Device 'cuda:99' cannot be used"]),
+        (["--run.device", "toaster"], ["Device 'toaster' cannot be used"]),
+        (["--resume"], ["--resume needs to know the run"]),
+    ],
+)
+def test_pretrain_refuses(scfs, tiny_recipe, tmp_path, monkeypatch, flags, parts):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert refused(scfs("pretrain", tiny_recipe, *flags), *parts)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("epochs = = 3", ["is not valid TOML", "line 1"]),
+        ("[optim]\nepoch = 3", ["Unknown setting 'optim.epoch'", "Did you mean 'optim.epochs'?"]),
+        ("[optim]\nepochs = 'three'", ["'optim.epochs'", "'three'"]),
+        ("optim = 3", ["optim"]),
+        ("[views]\nnum_local_views = 0", ["needs local views"]),
+        ("", ["data.source is not set"]),
+    ],
+)
+def test_recipe_mistakes(scfs, tmp_path, monkeypatch, text, parts):
+    monkeypatch.chdir(tmp_path)
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(text)
+    assert refused(scfs("pretrain", recipe), *parts)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_recipe_that_is_no_text(scfs, tmp_path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_bytes(b"\xff\xfe\x00")
+    assert refused(scfs("pretrain", recipe), "is not valid TOML")
+
+
+@pytest.mark.parametrize("words", [[], ["missing.toml"]])
+def test_no_recipe(scfs, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    assert refused(scfs("pretrain", *words), "recipe")
+
+
+def test_unknown_command(scfs):
+    assert refused(scfs("pretrian"), "'pretrian'", "pretrain")
+
+
+def test_empty_folder(scfs, tiny_recipe, tmp_path):
+    (tmp_path / "empty").mkdir()
+    answer = scfs("pretrain", tiny_recipe, "--data.source", tmp_path / "empty", "--run.folder", tmp_path / "run")
+    assert refused(answer, "No images under", ".jpg")
+    assert not (tmp_path / "run").exists()
+
+
+def test_existing_run_folder_is_left_alone(scfs, tiny_recipe, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "keep.txt").write_text("mine")
+    assert refused(scfs("pretrain", tiny_recipe, "--run.folder", run), "exists", "--resume")
+    assert [path.name for path in run.iterdir()] == ["keep.txt"]
+
+
+def test_unwritable_output(scfs, tiny_recipe, tmp_path):
+    (tmp_path / "file").write_text("a file, not a folder")
+    answer = scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "file" / "run")
+    assert refused(answer, "Cannot create run folder")
+
+
+def test_resume_with_another_backbone(scfs, tiny_recipe, tmp_path):
+    run = tmp_path / "run"
+    assert scfs("pretrain", tiny_recipe, "--run.folder", run, "--optim.epochs", 1)[0] == 0
+    kept = (run / "last.pt").read_bytes()
+    answer = scfs("pretrain", run, "--resume", "--backbone.name", "resnet18")
+    assert refused(answer, "backbone.name = 'resnet10_half', not 'resnet18'")
+    assert (run / "last.pt").read_bytes() == kept
+
+
+@pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04 cut short"])
+def test_knn_of_a_file_that_is_no_checkpoint(scfs, tmp_path, content):
+    path = tmp_path / "weights.pt"
+    path.write_bytes(content)
+    assert refused(scfs("knn", path, "--data", "scenes:8,4"), "is not a checkpoint of scfs")
+
+
+def test_knn_of_somebody_elses_file(scfs, tmp_path):
+    torch.save({"model": torch.zeros(3)}, tmp_path / "weights.pt")
+    assert refused(scfs("knn", tmp_path / "weights.pt", "--data", "scenes:8,4"), "is not a checkpoint of scfs")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ([], ["needs a run folder"]),
+        (["nowhere"], ["Nothing at nowhere"]),
+        (["."], ["has no checkpoint"]),
+        (["random:resnet5000"], ["'resnet5000'"]),
+        (["random:resnet18", "--data", "nowhere"], ["No folder at nowhere"]),
+        (["random:resnet18", "--kk", "3"], ["Unknown setting 'kk'"]),
+        (["random:resnet18", "--k", "0"], ["'k'", "greater than 0"]),
+    ],
+)
+def test_knn_refuses(scfs, tmp_path, monkeypatch, words, parts):
+    monkeypatch.chdir(tmp_path)
+    assert refused(scfs("knn", *words), *parts)
+
+
+def test_knn_without_labels(scfs, photos):
+    assert refused(scfs("knn", "random:resnet10_half", "--data", photos / "cats"), "have no labels")
+
+
+def test_knn_with_differing_classes(scfs, photos, tmp_path):
+    root = tmp_path / "data"
+    (root / "val").mkdir(parents=True)
+    photos.rename(root / "train")
+    (root / "train" / "cats").rename(root / "val" / "birds")
+    assert refused(scfs("knn", "random:resnet10_half", "--data", root), "differ", "birds")
+
+
+def test_unreadable_image(scfs, photos):
+    (photos / "cats" / "0.jpg").write_bytes(b"no image")
+    answer = scfs("knn", "random:resnet10_half", "--data", photos, "--size", 32, "--workers", 0)
+    assert refused(answer, "Cannot read image", "0.jpg")
+
+
+@pytest.mark.parametrize("words", [[], ["a", "b"], ["nowhere"]])
+def test_report_refuses(scfs, words):
+    assert refused(scfs("report", *words))
+
+
+def test_torchrun_is_refused(scfs, tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert refused(scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "run"), "one process")
+
+
+def test_the_installed_command_exits_with_2(tmp_path: Path):
+    words = [sys.executable, "-m", "scfs", "pretrain", "missing.toml"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=os.environ)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "scfs: No recipe at missing.toml; recipes are TOML files such as recipes/quickstart.toml.\n"

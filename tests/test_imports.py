@@ -1,0 +1,86 @@
+"""Imports go one way: a test parses them and fails on an arrow that is not listed here."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "scfs"
+
+# Rooms, and the rooms or files each may import. Everyone may import scfs.errors and its own room.
+ARROWS = {
+    "": {"errors"},
+    "__main__": {"cli"},
+    "cli": {"", "config", "recipe", "pretrain", "evaluate", "look"},
+    "config": {"method.modes"},
+    "recipe": set(),
+    "errors": set(),
+    "distributed": set(),
+    "method": {"data.views"},
+    "backbones": {"engine"},
+    "data": {"distributed"},
+    "engine": {"", "distributed"},
+    "evaluate": {"config", "backbones", "data", "engine", "distributed"},
+    "pretrain": {
+        *("config", "method", "backbones", "data", "engine", "distributed"),
+        *("evaluate.features", "evaluate.knn"),
+    },
+    "look": {"config", "recipe", "evaluate", "method", "backbones", "data", "engine"},
+}
+# Inside the method: who reads whom.
+METHOD_ARROWS = {
+    "modes": set(),
+    "search": set(),
+    "heads": set(),
+    "losses": {"search"},
+    "encoder": {"heads"},
+    "scfs": {"encoder", "search", "heads", "losses", "modes"},
+}
+
+
+def imports_of(path):
+    """Modules below scfs that a file imports, without the leading `scfs`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "scfs":
+            base = node.module.removeprefix("scfs").lstrip(".")
+            for alias in node.names:  # `from scfs.engine import checkpoint` names a module
+                inner = PACKAGE / base.replace(".", "/") / f"{alias.name}.py"
+                yield f"{base}.{alias.name}".lstrip(".") if inner.exists() else base
+        elif isinstance(node, ast.Import):
+            yield from (a.name.removeprefix("scfs").lstrip(".") for a in node.names if a.name.split(".")[0] == "scfs")
+
+
+def files():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path, ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+
+
+def test_arrows():
+    seen = 0
+    for path, module in files():
+        room = module.split(".")[0]
+        for target in imports_of(path):
+            seen += 1
+            if target == "errors" or (target.split(".")[0] == room and "." in module):
+                continue
+            allowed = ARROWS[room]
+            assert target in allowed or target.split(".")[0] in allowed, f"{module} may not import {target or 'scfs'}"
+    assert seen > 50
+
+
+def test_arrows_inside_the_method():
+    for path, module in files():
+        if module.startswith("method."):
+            inside = {t.removeprefix("method.") for t in imports_of(path) if t.startswith("method.")}
+            assert inside <= METHOD_ARROWS[module.removeprefix("method.")], module
+
+
+def test_the_method_knows_no_settings_logger_or_process_group():
+    for path, module in files():
+        if module.startswith("method"):
+            text = path.read_text(encoding="utf-8")
+            assert "torch.distributed" not in text
+            assert ".cuda(" not in text
+
+
+def test_files_are_short():
+    for path, _ in files():
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 350, path

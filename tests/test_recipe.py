@@ -1,0 +1,69 @@
+import subprocess
+import sys
+
+import pytest
+
+from scfs.config import Config
+from scfs.errors import UserError
+from scfs.recipe import check, read_flags, setting_names
+
+
+def test_defaults_are_the_papers_200_epochs_on_imagenet():
+    config = Config()
+    assert (config.backbone.name, config.method.contrast, config.method.variant) == ("resnet50", "scfs", "paper")
+    assert (config.method.out_dim, config.method.search_out_dim, config.method.momentum) == (65536, 256, 0.996)
+    assert (config.optim.epochs, config.optim.batch_size, config.optim.peak_lr) == (200, 256, 0.1)
+    assert (config.optim.weight_decay, config.optim.clip, config.optim.clip_norm) == (1e-4, "per-tensor", 3.0)
+    assert (config.views.global_size, config.views.local_size, config.views.num_local_views) == (224, 96, 8)
+
+
+def test_flags_win_over_the_recipe_and_keep_the_rest():
+    recipe = {"seed": 3, "optim": {"epochs": 7, "batch_size": 8, "final_lr": 0.0, "warmup_epochs": 1}}
+    config = check(Config, recipe, read_flags(["--optim.epochs", "9", "--views.global_scale=auto"]))
+    assert (config.seed, config.optim.epochs, config.optim.batch_size) == (3, 9, 8)
+    assert recipe["optim"]["epochs"] == 7
+
+
+def test_flags_take_lists_and_dashes():
+    flags = ["--backbone.layers", "layer3", "layer4", "--views.local-scale", "0.1", "0.2", "--method.data_term", "no"]
+    config = check(Config, {}, read_flags([*flags, "--method.contrast", "scfs", "--seed=4"]))
+    assert config.backbone.layers == ("layer3", "layer4")
+    assert config.views.local_scale == (0.1, 0.2)
+    assert config.method.data_term is False
+    assert config.seed == 4
+    assert check(Config, {}, {"backbone.layers": "layer4"}).backbone.layers == ("layer4",)
+
+
+def test_settings_are_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        Config().seed = 1
+
+
+def test_a_setting_in_the_wrong_section_is_found():
+    with pytest.raises(UserError, match=r"Did you mean 'method\.momentum'\?"):
+        check(Config, {"optim": {"momentum": 0.9}})
+
+
+def test_no_multicrop_modes_use_no_local_views():
+    config = check(Config, {"method": {"contrast": "scfs-no-multicrop"}})
+    assert (config.views.num_local_views, config.num_local_views) == (8, 0)
+
+
+def test_help_shows_the_recipes_values(scfs, tiny_recipe):
+    code, out, _ = scfs("pretrain", tiny_recipe, "--help")
+    assert code == 0
+    assert "scenes:12,8" in out
+    for name in setting_names(Config):
+        assert f"--{name}" in out
+
+
+def test_help_of_every_command(scfs):
+    assert "usage: scfs" in scfs("--help")[1]
+    assert "--temperature" in scfs("knn", "--help")[1]
+    assert "(default: 65536)" in scfs("pretrain", "--help")[1]
+    assert scfs("--version")[1].startswith("scfs 0.")
+
+
+def test_the_command_line_imports_torch_only_for_a_job():
+    code = "import sys; from scfs.cli import main; main(['pretrain', '--help']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
