@@ -151,6 +151,11 @@ class Config(Settings):
             raise UserError(
                 f"backbone.layers is empty but contrast '{method.contrast}' works on search layers; name one."
             )
+        fewest = self.num_local_views if plan.local_views else plan.searched_views
+        if optim.batch_size * fewest == 1:
+            raise UserError(
+                "One image with one view to a pass leaves batch norms nothing to average; raise optim.batch_size."
+            )
         if optim.final_lr > optim.peak_lr:
             raise UserError(
                 f"optim.final_lr {optim.final_lr:g} is above the peak learning rate {optim.peak_lr:g} "

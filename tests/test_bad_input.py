@@ -38,6 +38,7 @@ def refused(answer, *parts):
         (["--views.num_local_views", "0"], ["'scfs' needs local views", "num_local_views is 0"]),
         (["--method.contrast", "dino", "--method.data_term", "false"], ["data_term = false leaves no loss"]),
         (["--method.data_term", "false", "--backbone.layers", "layer2"], ["'layer4' among backbone.layers"]),
+        (["--optim.batch_size", "1", "--views.num_local_views", "1"], ["raise optim.batch_size"]),
         (["--backbone.layers", "layer9"], ["no layer 'layer9'", "layer4"]),
         (["--backbone.layers", "layer3", "layer2"], ["from shallow to deep"]),
         (["--backbone.name", "resnet5000"], ["timm knows no model 'resnet5000'"]),

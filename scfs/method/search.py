@@ -48,7 +48,7 @@ def roi_maps(key_maps: Tensor, boxes: Tensor, size: tuple[int, int]) -> Tensor:
     """Cut each local view's place out of the global views' maps: the ROI ablation's stand-in for the search.
 
     key_maps: (G, B, C, H, W). boxes: (G, N, B, 4) in the global views, from 0 to 1. Returns (G, N, B, C, *size).
-    The cut keeps the teacher's orientation; the head pools it away.
+    The cut keeps the teacher's orientation, mirrored or not.
     """
     lead = boxes.shape[:3]
     num_views, num_images, _, height, width = key_maps.shape

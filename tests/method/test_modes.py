@@ -1,0 +1,99 @@
+"""Every mode and variant against the loops: losses, gradients and centers of the whole forward pass."""
+
+import pytest
+import torch
+from loops import place_in_view
+from loops_modes import contrast_losses
+from toy_method import CONTRASTS, TEACHER_TEMP, WITH_MAPS, centers_of, given_of, make_batch, make_model
+
+LOCAL_VIEWS = {  # that the mode allows; the modes without multi-crop ignore them
+    "dino-no-multicrop": (0, 3),
+    "dino": (0, 1, 3),
+    "dino-multilayer": (0, 1, 3),
+    "scfs": (1, 3),
+    "roi-crop": (1, 3),
+    "scfs-no-multicrop": (0, 3),
+}
+
+
+def check(contrast, variant, num_local_views, **options):
+    model = make_model(contrast, variant, **options)
+    batch = make_batch(num_local_views=num_local_views)
+    expected, expected_centers = contrast_losses(contrast, variant, given_of(model, batch))
+    losses = model(batch, TEACHER_TEMP).losses
+
+    assert losses.keys() == expected.keys()
+    for name, loss in losses.items():
+        torch.testing.assert_close(loss, expected[name], rtol=1e-10, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")
+
+    names, parameters = zip(*model.student.named_parameters(), strict=True)
+    grads = torch.autograd.grad(sum(losses.values()), parameters, allow_unused=True)
+    expected_grads = torch.autograd.grad(sum(expected.values()), parameters, allow_unused=True)
+    assert any(grad is not None and grad.abs().max() > 1e-3 for grad in grads)
+    for name, grad, expected_grad in zip(names, grads, expected_grads, strict=True):
+        assert (grad is None) == (expected_grad is None), name
+        if grad is not None:
+            torch.testing.assert_close(
+                grad, expected_grad, rtol=1e-8, atol=1e-10, msg=lambda m, n=name: f"gradient of {n}: {m}"
+            )
+
+    for center in model.centers():
+        center.commit()
+    centers = centers_of(model)
+    assert centers.keys() == expected_centers.keys()
+    for name, center in centers.items():
+        assert center == pytest.approx(expected_centers[name], rel=1e-10, abs=1e-12), name
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+@pytest.mark.parametrize(("contrast", "num_local_views"), [(c, n) for c in CONTRASTS for n in LOCAL_VIEWS[c]])
+def test_mode_equals_loops(contrast, num_local_views, variant):
+    check(contrast, variant, num_local_views)
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+@pytest.mark.parametrize("contrast", WITH_MAPS)
+def test_without_the_data_term(contrast, variant):
+    check(contrast, variant, 3, data_term=False)
+
+
+@pytest.mark.parametrize("layers", [(0,), (1,), (2,), (0, 2), (1, 2)])
+@pytest.mark.parametrize("contrast", WITH_MAPS)
+def test_search_layers(contrast, layers):
+    check(contrast, "paper", 3, layers=layers)
+
+
+@pytest.mark.parametrize("layers", [(1,), (0, 2)])
+@pytest.mark.parametrize("contrast", ["scfs", "roi-crop", "scfs-no-multicrop"])
+def test_search_layers_released(contrast, layers):
+    check(contrast, "released", 3, layers=layers)
+
+
+@pytest.mark.parametrize("contrast", ["dino-no-multicrop", "dino", "scfs"])
+def test_batch_norm_in_the_projection_head(contrast):
+    """Its statistics too come from one kind of view at a time."""
+    check(contrast, "paper", 2, batch_norm=True)
+
+
+def test_other_seeds():
+    for seed in (3, 4):
+        check("scfs", "paper", 2, seed=seed)
+        check("roi-crop", "paper", 2, seed=seed)
+
+
+def test_roi_batch_has_every_kind_of_pair():
+    """Or the comparison of roi-crop would leave the clip, the weights or the flips untried."""
+    batch = make_batch()
+    shares, flips = [], []
+    for g in range(2):
+        for n in range(3):
+            for b in range(3):
+                box, view, flip = batch.local_boxes[n, b], batch.global_boxes[g, b], bool(batch.global_flips[g, b])
+                share = place_in_view(box.tolist(), view.tolist(), flip)[1]
+                shares.append(share)
+                flips += [(g, flip)] if share >= 0.1 else []
+    assert any(share == 0 for share in shares)
+    assert any(0 < share < 0.1 for share in shares)
+    assert any(0.1 <= share < 0.99 for share in shares)
+    assert any(share > 0.99 for share in shares)
+    assert {(0, True), (0, False)} <= set(flips)  # among those that count; released searches the first view only
