@@ -30,7 +30,9 @@ class Data(Settings):
     source: str = Field(
         "", description="folder of images, or 'scenes' (the embedded data; 'scenes:TRAIN,VAL' sizes it)"
     )
-    workers: Count | Auto = Field("auto", description="loader processes; auto: one per core, at most 8")
+    workers: Count | Auto = Field(
+        "auto", description="loader processes; auto: one per core, at most 8; on a CPU one per 4"
+    )
 
 
 class Backbone(Settings):
@@ -115,6 +117,7 @@ class Run(Settings):
 
     folder: str = Field("auto", description="run folder; auto: runs/RECIPE, or the next free number after it")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if there is one")
+    threads: Positive | Auto = Field("auto", description="CPU threads of a step; auto: a core each, less the loader's")
     channels_last: bool = Field(True, description="memory layout of images and convolutions")
     log_every_steps: Positive = 10
     knn_every_epochs: Count = Field(10, description="online k-NN every so many epochs, and at both ends; 0: never")
@@ -171,6 +174,11 @@ class Config(Settings):
     def num_local_views(self) -> int:
         """How many local views the contrast mode uses."""
         return self.views.num_local_views if self.method.plan.local_views else 0
+
+    @property
+    def crops(self) -> dict[str, Any]:
+        """What a `MultiCrop` of resolved settings is made of."""
+        return {**self.views.model_dump(), "num_local_views": self.num_local_views}
 
 
 class Knn(Settings):

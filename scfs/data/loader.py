@@ -82,12 +82,16 @@ def labelled_loader(
     return _iterate(DataLoader(LabelledDataset(source, size), batch_size=batch_size, **_options(workers, pin)))
 
 
-def num_workers(setting: int | str) -> int:
-    """`auto`: one loader process per core that this process may use, at most 8."""
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def num_workers(setting: int | str, device: torch.device) -> int:
+    """Loader processes. `auto`: one per core, at most 8; beside a network on the same cores, one per four."""
     if setting != "auto":
         return int(setting)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_WORKERS)
+    return max(1, num_cores() // 4) if device.type == "cpu" else min(num_cores(), MAX_WORKERS)
 
 
 def _iterate(loader: DataLoader[Any]) -> Iterator[Any]:

@@ -28,7 +28,7 @@ def knn(target: str, settings: Knn, console: Console) -> dict[int, Accuracy]:
                 source,
                 size=size,
                 batch_size=settings.batch_size,
-                workers=num_workers(settings.workers),
+                workers=num_workers(settings.workers, device),
                 device=device,
                 on_batch=lambda images: progress.advance(task, images),
             )

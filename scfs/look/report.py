@@ -1,6 +1,6 @@
 import html
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -55,24 +55,17 @@ def report(run: Path, console: Console) -> None:
     config = check(Config, read_toml(run / SETTINGS))
     loaded = load_backbone(str(run))
     rows = read_metrics(run)
-    source, views = open_train(config.data.source), config.views
+    source = open_train(config.data.source)
     images = [source.image(i) for i in range(min(NUM_IMAGES, len(source)))]
-    multi_crop = MultiCrop(
-        global_size=views.global_size,
-        local_size=views.local_size,
-        num_local_views=config.num_local_views,
-        global_scale=cast(tuple[float, float], views.global_scale),
-        local_scale=cast(tuple[float, float], views.local_scale),
-    )
     folder = run / "report"
     paths = {name: folder / name for name in ("views.png", "attention.png", "curves.png", "index.html")}
-    save_views(paths["views.png"], images, multi_crop, config.seed)
+    save_views(paths["views.png"], images, MultiCrop(**config.crops), config.seed)
     save_attention(
         paths["attention.png"],
         images,
         loaded.backbone,
-        size=views.global_size,
-        query_size=views.local_size,
+        size=config.views.global_size,
+        query_size=config.views.local_size,
         seed=config.seed,
     )
     save_curves(paths["curves.png"], rows)

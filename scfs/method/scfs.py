@@ -146,11 +146,8 @@ class SCFS(nn.Module):
 
     @property
     def uniform_loss(self) -> float:
-        """What the first of the losses is when the teacher finds all outputs alike: ln K, or its share."""
-        if self.center is not None:
-            return math.log(len(self.center.value))
-        terms = bool(self.plan.layer_views) + bool(self.plan.targets)
-        return math.log(len(cast(Center, self.search_centers[0]).value)) / terms
+        """The training loss when the teacher finds all outputs alike: ln K, summed over the heads."""
+        return sum(math.log(len(center.value)) for center in self.centers())
 
     def centers(self) -> Iterable[Center]:
         """Every center, to be reduced over processes and committed once per optimizer step."""

@@ -32,11 +32,11 @@ def resolve(config: Config, num_images: int) -> tuple[Config, list[Choice]]:
 
 def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]:
     long_run = config.optim.epochs >= LONG_RUN_EPOCHS
-    out_dim = min(65536, max(256, 2 ** (num_images // 4).bit_length() // 2))
+    out_dim = min(65536, max(256, 2 ** (num_images // 8).bit_length() // 2))
     horizon = min(250, max(10, steps // 10))
     temp = 0.07 if long_run else config.method.teacher_temp_start
     return [
-        Choice("method.out_dim", out_dim, f"at least four images per output, of {num_images}; the paper's is 65536"),
+        Choice("method.out_dim", out_dim, f"at least eight images per output, of {num_images}; the paper's is 65536"),
         Choice(
             "method.momentum",
             round(1 - 1 / horizon, 4),

@@ -1,13 +1,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 from rich.console import Console
 
 from scfs.config import Config
-from scfs.data.loader import StepSampler, ViewDataset, derive_seed, num_workers, view_loader
+from scfs.data.loader import StepSampler, ViewDataset, derive_seed, num_cores, num_workers, view_loader
 from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop, ViewBatch
 from scfs.distributed import choose_device
@@ -62,6 +61,9 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Pa
 def prepare(config: Config, *, name: str, resume: bool, console: Console) -> Job:
     """Build everything; what can be refused is refused before anything is written."""
     device = choose_device(config.run.device)
+    workers = num_workers(config.data.workers, device)
+    threads = config.run.threads
+    torch.set_num_threads(max(1, num_cores() - workers) if threads == "auto" else threads)
     source = open_train(config.data.source)
     if len(source) < config.optim.batch_size:
         raise UserError(
@@ -81,7 +83,6 @@ def prepare(config: Config, *, name: str, resume: bool, console: Console) -> Job
     runfolder.create(folder, resume=resume)
     runfolder.write_settings(folder, config.model_dump(mode="json"))
     runfolder.write_environment(folder, facts)
-    workers = num_workers(config.data.workers)
     job = Job(config, folder, source, device, workers, method, optimizer, first_step)
     size = {"run folder": folder, "images": len(source), "steps": job.total_steps, "done": first_step}
     announce(console, config, choices, {**size, **facts})
@@ -90,16 +91,8 @@ def prepare(config: Config, *, name: str, resume: bool, console: Console) -> Job
 
 def make_batches(job: Job) -> Iterator[ViewBatch]:
     """The batches of every step that is still to do."""
-    config, views = job.config, job.config.views
-    multi_crop = MultiCrop(
-        global_size=views.global_size,
-        local_size=views.local_size,
-        num_local_views=config.num_local_views,
-        global_scale=cast(tuple[float, float], views.global_scale),
-        local_scale=cast(tuple[float, float], views.local_scale),
-    )
-    dataset = ViewDataset(job.source, multi_crop, config.seed)
-    optim = config.optim
+    config, optim = job.config, job.config.optim
+    dataset = ViewDataset(job.source, MultiCrop(**config.crops), config.seed)
     sampler = StepSampler(len(job.source), optim.batch_size, optim.epochs, seed=config.seed, start_step=job.first_step)
     return view_loader(dataset, sampler, workers=job.workers, pin=job.device.type == "cuda")
 

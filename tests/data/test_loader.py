@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from scfs.data.loader import StepSampler, ViewDataset, epoch_order, labelled_loader, num_workers, view_loader
+from scfs.data.loader import StepSampler, ViewDataset, epoch_order, labelled_loader, num_cores, num_workers, view_loader
 from scfs.data.sources import SceneSource, read_folder
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
@@ -76,5 +76,7 @@ def test_an_unreadable_image_is_one_sentence(photos, workers):
 
 
 def test_automatic_workers():
-    assert 1 <= num_workers("auto") <= 8
-    assert num_workers(3) == 3
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert 1 <= num_workers("auto", gpu) <= 8
+    assert num_workers("auto", cpu) == max(1, num_cores() // 4)
+    assert num_workers(3, cpu) == num_workers(3, gpu) == 3

@@ -26,7 +26,7 @@ def test_at_the_papers_size_it_chooses_the_papers_settings():
 
 def test_small_data_gets_a_small_head_and_a_quick_teacher():
     config, choices = resolved(5000, 10, batch_size=50)
-    assert config.method.out_dim == 1024
+    assert config.method.out_dim == 512
     assert config.method.momentum == pytest.approx(0.99)  # 100 of 1,000 steps
     assert (config.method.teacher_temp, config.method.teacher_temp_warmup_epochs) == (0.04, 0)
     assert config.optim.warmup_epochs == 1.0
@@ -34,7 +34,7 @@ def test_small_data_gets_a_small_head_and_a_quick_teacher():
     assert all(c.reason for c in choices)
 
 
-@pytest.mark.parametrize(("images", "out_dim"), [(1, 256), (1024, 256), (9469, 2048), (126_689, 16384), (10**7, 65536)])
+@pytest.mark.parametrize(("images", "out_dim"), [(1, 256), (4096, 512), (9469, 1024), (126_689, 8192), (10**7, 65536)])
 def test_head_by_number_of_images(images, out_dim):
     assert resolved(images, 10, batch_size=1)[0].method.out_dim == out_dim
 
