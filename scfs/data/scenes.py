@@ -35,6 +35,7 @@ CLASSES: tuple[str, ...] = (
     "striped cross",
 )
 DISTRACTORS = ("disc", "square", "triangle", "star", "cross", "bar", "bar", "blob", "blob")
+SIZE = 128
 SPLITS = {"train": 0, "val": 1}
 
 
@@ -66,7 +67,7 @@ def scene_label(seed: int, split: str, index: int) -> int:
     return int(order[index % len(CLASSES)])
 
 
-def render_scene(seed: int, split: str, index: int, size: int = 128) -> Scene:
+def render_scene(seed: int, split: str, index: int, size: int = SIZE) -> Scene:
     """Paint one scene. Another size gives the same scene at another resolution, not another scene."""
     rng = _generator(seed, split, index, stream=1)
     label = scene_label(seed, split, index)

@@ -1,11 +1,13 @@
+import mmap
 import re
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
 from PIL import Image
 
 from scfs.data.decode import read_image
-from scfs.data.scenes import CLASSES, render_scene, scene_label
+from scfs.data.scenes import CLASSES, SIZE, render_scene, scene_label
 from scfs.errors import UserError
 
 Split = Literal["train", "val"]
@@ -27,20 +29,40 @@ class Source(Protocol):
 
 
 class SceneSource:
-    """The embedded data set: every image is generated when it is asked for."""
+    """The embedded data set: every image is painted when it is first asked for, and kept.
+
+    Painting costs as much as cutting the views, so the pixels are kept in memory that forked loader processes share
+    (50 kB a scene); a process that is not forked keeps its own.
+    """
 
     classes = CLASSES
     seed = 0
 
     def __init__(self, split: Split, size: int):
         self.split, self.size = split, size
+        self._keep()
 
     def __len__(self) -> int:
         return self.size
 
+    def __getstate__(self) -> tuple[Split, int]:
+        return self.split, self.size
+
+    def __setstate__(self, state: tuple[Split, int]) -> None:
+        self.split, self.size = state
+        self._keep()
+
+    def _keep(self) -> None:
+        pixels, painted = (mmap.mmap(-1, self.size * count) for count in (SIZE * SIZE * 3, 1))
+        self.pixels = np.frombuffer(pixels, np.uint8).reshape(self.size, SIZE, SIZE, 3)
+        self.painted = np.frombuffer(painted, np.bool_)
+
     def image(self, index: int) -> Image.Image:
         """The scene as an image."""
-        return Image.fromarray(render_scene(self.seed, self.split, index).image)
+        if not self.painted[index]:
+            self.pixels[index] = render_scene(self.seed, self.split, index).image
+            self.painted[index] = True  # after the pixels: others may be looking
+        return Image.fromarray(self.pixels[index].copy())
 
     def label(self, index: int) -> int:
         """The class of the scene's object."""

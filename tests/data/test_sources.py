@@ -1,9 +1,11 @@
+import pickle
 import shutil
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from scfs.data.scenes import render_scene
 from scfs.data.sources import open_labelled, open_train, read_folder
 from scfs.errors import UserError
 
@@ -16,6 +18,14 @@ def test_scenes_by_name():
     assert (len(train), len(val), len(train.classes)) == (30, 20, 10)
     assert train.image(0).size == (128, 128)
     assert {train.label(i) for i in range(30)} <= set(range(10))
+
+
+def test_scenes_are_kept_and_survive_pickling():
+    source, _ = open_labelled("scenes:4,4")
+    fresh = Image.fromarray(render_scene(0, "train", 2).image)
+    assert source.image(2) == source.image(2) == pickle.loads(pickle.dumps(source)).image(2) == fresh
+    source.image(2).paste((0, 0, 0), (0, 0, 128, 128))  # what a caller does to its copy
+    assert source.image(2) == fresh
 
 
 def test_class_folders(photos):
