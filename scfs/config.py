@@ -117,7 +117,7 @@ class Run(Settings):
 
     folder: str = Field("auto", description="run folder; auto: runs/RECIPE, or the next free number after it")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if there is one")
-    threads: Positive | Auto = Field("auto", description="CPU threads of a step; auto: a core each, less the loader's")
+    threads: Positive | Auto = Field("auto", description="CPU threads of a step; auto: one per core")
     channels_last: bool = Field(True, description="memory layout of images and convolutions")
     log_every_steps: Positive = 10
     knn_every_epochs: Count = Field(10, description="online k-NN every so many epochs, and at both ends; 0: never")

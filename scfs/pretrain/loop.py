@@ -62,8 +62,7 @@ def prepare(config: Config, *, name: str, resume: bool, console: Console) -> Job
     """Build everything; what can be refused is refused before anything is written."""
     device = choose_device(config.run.device)
     workers = num_workers(config.data.workers, device)
-    threads = config.run.threads
-    torch.set_num_threads(max(1, num_cores() - workers) if threads == "auto" else threads)
+    torch.set_num_threads(num_cores() if config.run.threads == "auto" else config.run.threads)
     source = open_train(config.data.source)
     if len(source) < config.optim.batch_size:
         raise UserError(
