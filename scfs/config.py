@@ -98,6 +98,7 @@ class Optim(Settings):
     epochs: Positive = 200
     batch_size: Positive = Field(256, description="images per optimizer step")
     lr: Annotated[float, Field(gt=0)] = Field(0.1, description="peak learning rate per 256 images of batch")
+    # Differs from the paper: it gives neither a final rate nor clipping; these are the released code's.
     final_lr: Annotated[float, Field(ge=0)] = Field(0.0048, description="learning rate at the end, not scaled")
     warmup_epochs: Annotated[float, Field(ge=0)] | Auto = Field(10, description="epochs of linear warm-up")
     weight_decay: Annotated[float, Field(ge=0)] = Field(1e-4, description="none on biases and norms")

@@ -6,6 +6,7 @@ from torchvision.ops import roi_align
 # G global views, N local views, V any views, B images per process,
 # C channels, H W (h w) map height and width, K head outputs
 
+# Differs from the paper: it does not say what becomes of local views outside the global one.
 MIN_OVERLAP = 0.1  # share of a local view that a global view must hold for the pair to count
 
 

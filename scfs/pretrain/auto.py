@@ -2,6 +2,7 @@ from typing import Any, NamedTuple
 
 from scfs.config import Config
 
+# Differs from the paper: its settings are for ImageNet; `auto` follows the number of images and steps.
 LONG_RUN_EPOCHS = 100  # from here on the paper's warm-ups fit
 
 
