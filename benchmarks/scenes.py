@@ -1,6 +1,6 @@
 """Is the embedded data set fit for its purpose? Hard for an untrained network, easy for a trained one, cheap to paint.
 
-    python benchmarks/scenes.py [--epochs 20] [--threads 2]
+    python benchmarks/scenes.py [--epochs 40] [--threads 2]
 
 prints milliseconds per scene, k-NN top-1 with untrained networks, and top-1 of a small supervised network.
 """
@@ -11,13 +11,12 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
 from scfs.backbones import Backbone
 from scfs.data.scenes import CLASSES, render_scene
-from scfs.data.views import IMAGENET_MEAN, IMAGENET_STD, centre_view
+from scfs.data.views import centre_view, normalised
 from scfs.evaluate.features import LabelledFeatures
 from scfs.evaluate.knn import knn_accuracy
 
@@ -27,12 +26,11 @@ BATCH = 50
 
 
 class Images:
-    """Painted scenes of a split, as pixels for training and as centre views for scoring."""
+    """Painted scenes of a split."""
 
     def __init__(self, split: str, count: int):
         scenes = [render_scene(0, split, index) for index in range(count)]
         self.pixels = torch.from_numpy(np.stack([scene.image for scene in scenes])).permute(0, 3, 1, 2).contiguous()
-        self.centres = torch.stack([centre_view(Image.fromarray(scene.image), SIZE) for scene in scenes])
         self.labels = torch.tensor([scene.label for scene in scenes])
 
 
@@ -41,18 +39,27 @@ def network(name: str, seed: int) -> Backbone:
     return Backbone(name, [])
 
 
+def centres(images: Images) -> Tensor:
+    """The protocol of k-NN."""
+    return torch.stack([centre_view(v2.functional.to_pil_image(image), SIZE) for image in images.pixels])
+
+
 @torch.no_grad()
-def features(backbone: Backbone, images: Images) -> LabelledFeatures:
+def features(backbone: Backbone, views: Tensor) -> Tensor:
     backbone.eval()
-    return LabelledFeatures(torch.cat([backbone(part)[0] for part in images.centres.split(BATCH)]), images.labels)
+    return torch.cat([backbone(normalised(part))[0] for part in views.split(BATCH)])
 
 
 def untrained_knn(name: str, train: Images, val: Images) -> list[float]:
     """Top-1 in percent for several random weights."""
-    scores = []
+    scores, views = [], [centres(train), centres(val)]
     for seed in range(WEIGHT_SEEDS):
         backbone = network(name, seed)
-        score = knn_accuracy(features(backbone, train), features(backbone, val), num_classes=len(CLASSES))
+        known, asked = (
+            LabelledFeatures(features(backbone, part), images.labels)
+            for part, images in zip(views, (train, val), strict=True)
+        )
+        score = knn_accuracy(known, asked, num_classes=len(CLASSES))
         scores.append(100 * score[20].top1)
     return scores
 
@@ -66,27 +73,27 @@ def supervised(train: Images, val: Images, epochs: int) -> float:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps, pct_start=0.1)
     augment = v2.Compose(
         [
-            *(v2.RandomResizedCrop(SIZE, scale=(0.4, 1.0)), v2.RandomHorizontalFlip()),
-            *(v2.ToDtype(torch.float32, scale=True), v2.Normalize(IMAGENET_MEAN, IMAGENET_STD)),
+            *(v2.RandomResizedCrop(SIZE, scale=(0.5, 1.0)), v2.RandomHorizontalFlip()),
+            v2.ColorJitter(0.4, 0.4),
         ]
     )
     for _ in range(epochs):
         backbone.train()
         for indices in torch.randperm(len(train.labels)).split(BATCH):
-            views: Tensor = torch.stack([augment(image) for image in train.pixels[indices]])
+            views = normalised(torch.stack([augment(image) for image in train.pixels[indices]]))
             loss = F.cross_entropy(classifier(backbone(views)[0]), train.labels[indices])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-    found = features(backbone, val)
+    found = features(backbone, v2.functional.resize(val.pixels, [SIZE, SIZE]))
     with torch.no_grad():
-        return 100 * (classifier(found.features).argmax(1) == found.labels).float().mean().item()
+        return 100 * (classifier(found).argmax(1) == val.labels).float().mean().item()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

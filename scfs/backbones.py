@@ -1,5 +1,6 @@
+import difflib
+import itertools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import timm
@@ -7,21 +8,30 @@ import torch
 from timm.models.resnet import BasicBlock, ResNet
 from torch import Tensor, nn
 
-from scfs.engine import checkpoint
-from scfs.engine.runfolder import LAST
 from scfs.errors import UserError
+from scfs.weights.fit import Misfit, Taken, fit
+from scfs.weights.read import Stored, read_weights
 
 # B images, C channels, H W map height and width
 
 # Reduced ResNets for CPUs by name: blocks and channels of each stage.
 REDUCED = {"resnet10_half": ((1, 1, 1, 1), (32, 64, 128, 256))}
+# What a file of weights that does not say so may be of, by how one of its entries ends.
+USUAL = {
+    ("conv1.weight",): (*REDUCED, *(f"resnet{depth}" for depth in (18, 34, 50, 101, 152))),
+    ("cls_token", "class_token"): (
+        *(f"vit_{size}_patch16_224" for size in ("tiny", "small", "base", "large")),
+        *(f"vit_{size}_patch8_224" for size in ("small", "base")),
+    ),
+    ("stem.0.weight", "features.0.0.weight"): tuple(f"convnext_{size}" for size in ("tiny", "small", "base")),
+}
 
 
 class Backbone(nn.Module):
     """A timm model as images -> (pooled feature, maps of some layers).
 
     Maps are after a stage of a convolutional network or, as a grid of patch tokens, after a block of a
-    transformer. The last map is what the pooled feature is made of, so of a transformer it is after the final norm.
+    transformer. The last map is what the pooled feature is made of, so of a ViT it is after the final norm.
     """
 
     def __init__(self, name: str, layers: Sequence[str] | None = None, *, drop_path: float = 0.0):
@@ -37,7 +47,8 @@ class Backbone(nn.Module):
         if sorted(self.layers, key=order.index) != self.layers or len(set(self.layers)) < len(self.layers):
             raise UserError(f"backbone.layers {', '.join(self.layers)} must go from shallow to deep, each once.")
         self.channels = [info[layer] for layer in self.layers]
-        self.num_features: int = self.net.num_features
+        # What leaves timm's heads may be wider than the last map.
+        self.num_features: int = getattr(self.net, "head_hidden_size", None) or self.net.num_features
         self.deepest_layer = order[-1]
         self._indices = [order.index(layer) for layer in self.layers]
         self._last_index = len(order) - 1
@@ -47,12 +58,31 @@ class Backbone(nn.Module):
         # The last map's index is always asked for: timm's ResNets stop at the deepest one asked for.
         indices = sorted({*self._indices, self._last_index})
         final, maps = self.net.forward_intermediates(images, indices=indices)
-        if final.ndim == 3:  # tokens, after the final norm
+        if hasattr(self.net, "num_prefix_tokens") and final.ndim == 3:  # tokens of a ViT, after the final norm
             height, width = maps[-1].shape[-2:]
             patches = final[:, self.net.num_prefix_tokens :]
             maps[-1] = patches.transpose(1, 2).unflatten(2, (height, width))
         chosen = dict(zip(indices, maps, strict=True))
         return self.net.forward_head(final, pre_logits=True), tuple(chosen[i] for i in self._indices)
+
+    def check_sizes(self, *sizes: int) -> None:
+        """Refuse images of sizes that the network cannot take, at the cost of a pass without data."""
+        with torch.device("meta"):
+            twin = Backbone(self.name, self.layers).eval()
+            for size in sizes:
+                try:
+                    pooled, maps = twin(torch.empty(2, 3, size, size))
+                except Exception as error:  # every network has its own way to say so
+                    raise self._refusal(size, str(error).partition("\n")[0] or type(error).__name__) from None
+                shapes = [pooled.shape, *(each.shape[:2] for each in maps)]
+                if shapes != [(2, channels) for channels in (self.num_features, *self.channels)]:
+                    raise self._refusal(size, "its maps are not as timm says")
+
+    def _refusal(self, size: int, reason: str) -> UserError:
+        return UserError(
+            f"Backbone '{self.name}' cannot take images of {size} x {size} ({reason.rstrip('.')}); "
+            "choose another size or another backbone."
+        )
 
 
 def default_layers(names: list[str]) -> list[str]:
@@ -81,48 +111,93 @@ def thin_resnet(layers: tuple[int, ...], channels: tuple[int, ...], *, drop_path
 def _build(name: str, drop_path: float) -> Any:
     if name in REDUCED:
         return thin_resnet(*REDUCED[name], drop_path=drop_path)
+    if not timm.is_model(name):
+        nearest = difflib.get_close_matches(name, [*REDUCED, *timm.list_models()], n=3)
+        hint = f"the nearest are {', '.join(nearest)}" if nearest else "see timm.list_models() for the names"
+        raise UserError(f"timm knows no model '{name}'; {hint}.")
     options: dict[str, Any] = {"num_classes": 0}
+    with torch.device("meta"):  # what it is, before what it costs
+        probe = _create(name, options)
+    if not hasattr(probe, "forward_intermediates"):
+        raise UserError(f"timm's '{name}' does not give feature maps; choose a model with forward_intermediates.")
     if drop_path:
         options["drop_path_rate"] = drop_path
-    if not timm.is_model(name):
-        raise UserError(f"timm knows no model '{name}'; see timm.list_models() for the names, or use resnet10_half.")
-    with torch.device("meta"):  # what it is, before what it costs
-        probe = timm.create_model(name, num_classes=0)
     if isinstance(probe, ResNet):
         options["zero_init_last"] = False  # as torchvision's, which the paper used: no block starts as identity
     if hasattr(probe, "dynamic_img_size"):
         options["dynamic_img_size"] = True  # transformers see global and local views
-    if not hasattr(probe, "forward_intermediates"):
-        raise UserError(f"timm's '{name}' does not give feature maps; choose a model with forward_intermediates.")
+    return _create(name, options)
+
+
+def _create(name: str, options: dict[str, Any]) -> Any:
     try:
         return timm.create_model(name, **options)
-    except TypeError as error:
-        raise UserError(f"timm's '{name}' cannot be built with {options}: {error}.") from None
+    except (TypeError, RuntimeError) as error:  # an option it does not take, or an unknown tag behind a dot
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise UserError(f"timm's '{name}' cannot be built with {options}: {reason}.") from None
 
 
 class Loaded(NamedTuple):
-    """A backbone with weights, and the side of the views it was trained on."""
+    """A backbone with weights, the side of the views it was trained on, and what was taken from its file."""
 
     backbone: Backbone
-    size: int | None
+    size: int | None  # None if unknown
+    taken: Taken | None = None  # None of random weights
 
 
-def load_backbone(target: str, *, network: str = "teacher", seed: int = 0) -> Loaded:
-    """The backbone of a run folder or a checkpoint; or of random:NAME, a timm model with random weights."""
+def load_backbone(target: str, *, name: str | None = None, network: str = "teacher", seed: int = 0) -> Loaded:
+    """The backbone of a run folder, a checkpoint, an exported file or a file of another project.
+
+    `name` is the timm model that a file of another project is of; without it, the usual ones are tried. The target
+    random:NAME is a timm model with random weights.
+    """
     if target.startswith("random:"):
         torch.manual_seed(seed)
         return Loaded(Backbone(target.removeprefix("random:")), None)
-    path = Path(target)
-    if not path.exists():
-        raise UserError(f"Nothing at {target}; give a run folder, a checkpoint, or random:NAME.")
-    if path.is_dir():
-        path = path / LAST
-        if not path.exists():
-            raise UserError(f"{target} has no checkpoint yet ({LAST}); give a run folder of scfs pretrain.")
-    saved = checkpoint.load(path)
-    settings, prefix = saved["settings"], f"{network}.backbone."
-    layers = settings["backbone"]["layers"]
-    backbone = Backbone(settings["backbone"]["name"], None if layers == "auto" else layers)
-    weights = {name.removeprefix(prefix): w for name, w in saved["method"].items() if name.startswith(prefix)}
-    backbone.load_state_dict(weights)
-    return Loaded(backbone, settings["views"]["global_size"])
+    stored = read_weights(target, network)
+    if stored.name is not None and name not in (None, stored.name):
+        raise UserError(f"{stored.path} is of backbone '{stored.name}', not '{name}'; leave the name away.")
+    found = stored.name or name or guess_name(stored)
+    if found is None:
+        raise UserError(
+            f"{stored.path} is not a checkpoint of scfs, and its tensors (such as '{next(iter(stored.tensors))}') are "
+            "of none of the backbones that are tried; give the name of the timm model that it is of."
+        )
+    backbone = Backbone(found, stored.layers)
+    return Loaded(backbone, stored.size, _take(backbone, stored))
+
+
+def load_weights(backbone: Backbone, target: str, *, network: str = "teacher") -> Taken:
+    """Give a backbone the weights of whatever `load_backbone` reads, if they are of the same architecture."""
+    return _take(backbone, read_weights(target, network))
+
+
+def guess_name(stored: Stored) -> str | None:
+    """The first of the usual backbones that a file's tensors are all of."""
+    likely = (names for ends, names in USUAL.items() if any(tensor.endswith(ends) for tensor in stored.tensors))
+    for name in itertools.chain.from_iterable(likely):
+        with torch.device("meta"):
+            net = _build(name, 0.0) if name in REDUCED else _create(name, {"num_classes": 0})
+        try:
+            fit(stored, net)
+        except Misfit:
+            continue
+        return name
+    return None
+
+
+def _take(backbone: Backbone, stored: Stored) -> Taken:
+    try:
+        tensors, taken = fit(stored, backbone.net)
+    except Misfit as misfit:
+        other = stored.name or guess_name(stored)
+        looks = f"it looks like {other}" if other and other != backbone.name else "it may be another architecture"
+        raise UserError(
+            f"{stored.path} does not fit backbone '{backbone.name}': {misfit}; {looks}: "
+            "give the name of the backbone that it is of, or another file."
+        ) from None
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise UserError(f"{stored.path} is damaged: '{name}' is not finite everywhere; use another copy of it.")
+    backbone.net.load_state_dict(tensors, strict=False)  # only counters of batches may be missing
+    return taken

@@ -2,25 +2,48 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scfs import __version__
-from scfs.config import Config, Knn
 from scfs.errors import UserError
-from scfs.recipe import check, help_text, read_flags, read_toml
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Everything else is imported when a command needs it: help and mistakes do not wait for torch.
 
 USAGE = """\
 usage: scfs COMMAND ...
 
-  scfs pretrain RECIPE [--section.setting value ...] [--resume]
+  scfs pretrain RECIPE [--section.setting value ...] [--init WEIGHTS] [--resume | --dry-run]
       pre-train a backbone; RECIPE is a TOML file, or a run folder to go on with or to repeat
   scfs knn RUN_OR_WEIGHTS [--data SOURCE] [--setting value ...]
-      score a run folder, a checkpoint, or random:NAME (a timm model with random weights)
+      score a backbone by its nearest neighbours
+  scfs embed RUN_OR_WEIGHTS SOURCE [OUT.npy | OUT.parquet] [--query IMAGE --nearest K]
+      write the features of every image, or print the images most like one
+  scfs export RUN_OR_WEIGHTS OUT.safetensors | OUT.pth [--network student]
+      write a backbone for timm or for torchvision
   scfs report RUN
       pictures and a page of what a run learned
+  scfs bench data [--setting value ...]
+      time the ways to cut views side by side
 
+RUN_OR_WEIGHTS is a run folder, a checkpoint, an exported file, a file of weights named as timm, torchvision, DINO,
+MoCo or the released SCFS code do, or random:NAME (a timm model with random weights).
 scfs COMMAND --help shows the settings with their values; for pretrain, after the RECIPE, those of the recipe.
 """
 HELP = ("-h", "--help")
+
+
+class Words(NamedTuple):
+    """The words of a command line after the command: what comes before the first flag, and the flags."""
+
+    targets: list[str]
+    flags: list[str]
+
+    @property
+    def ask_help(self) -> bool:
+        return any(word in HELP for word in (*self.targets, *self.flags))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(words)
     except UserError as error:
-        print(f"scfs: {error}", file=sys.stderr)
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one on each machine speaks
+            print(f"scfs: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         print(str(stop) or "Stopped.", file=sys.stderr)
@@ -45,63 +69,142 @@ def _dispatch(words: list[str]) -> int:
     if words[0] == "--version":
         print(f"scfs {__version__}")
         return 0
-    commands: dict[str, Callable[[list[str]], int]] = {"pretrain": _pretrain, "knn": _knn, "report": _report}
-    if words[0] not in commands:
-        raise UserError(f"Unknown command '{words[0]}'; there are {', '.join(commands)}.")
-    return commands[words[0]](words[1:])
+    if words[0] not in COMMANDS:
+        raise UserError(f"Unknown command '{words[0]}'; there are {', '.join(COMMANDS)}.")
+    rest = words[1:]
+    first_flag = next((i for i, word in enumerate(rest) if word.startswith("-")), len(rest))
+    COMMANDS[words[0]](Words(rest[:first_flag], rest[first_flag:]))
+    return 0
 
 
-def _pretrain(words: list[str]) -> int:
-    resume = "--resume" in words
-    words = [word for word in words if word != "--resume"]
-    target = Path(words.pop(0)) if words and not words[0].startswith("-") else None
+def _pretrain(words: Words) -> None:
+    from scfs.config import Config
+    from scfs.recipe import check, help_text, read_flags, read_toml
+
+    resume, dry_run = ("--resume" in words.flags, "--dry-run" in words.flags)
+    flags = ["--backbone.init" if word == "--init" else word for word in words.flags]
+    flags = [word for word in flags if word not in ("--resume", "--dry-run", *HELP)]
+    target = Path(words.targets[0]) if words.targets else None
     from_run = target is not None and target.is_dir()
     values = {} if target is None else read_toml(target / "settings.toml" if from_run else target)
     if from_run:
         run = dict(values.get("run", {}))
         run["folder"] = str(target) if resume else "auto"
         values["run"] = run
-    if any(word in HELP for word in words):
+    if words.ask_help:
         prog = f"scfs pretrain {target or 'RECIPE'}"
         print(help_text(check(Config, values), prog, "Pre-train a backbone on unlabelled images."))
-        return 0
+        return
     if target is None:
         raise UserError("scfs pretrain needs a recipe, such as recipes/quickstart.toml, or a run folder.")
-    config = check(Config, values, read_flags(words))
+    if len(words.targets) > 1:
+        raise UserError(f"Unexpected '{words.targets[1]}'; settings are given as --section.setting value.")
+    if resume and dry_run:
+        raise UserError("--dry-run tries a new run; leave --resume away.")
+    config = check(Config, values, read_flags(flags))
     if resume and config.run.folder == "auto":
         raise UserError("--resume needs to know the run: scfs pretrain RUN_FOLDER --resume, or give --run.folder.")
+    if dry_run:
+        from scfs.look.preview import preview
 
-    from rich.console import Console
+        preview(config, name=target.stem, console=_console())
+        return
 
     from scfs.pretrain.loop import pretrain
 
-    pretrain(config, name=target.stem, resume=resume, console=Console())
-    return 0
+    pretrain(config, name=target.stem, resume=resume, console=_console())
 
 
-def _knn(words: list[str]) -> int:
-    if any(word in HELP for word in words):
-        print(help_text(Knn(), "scfs knn RUN_OR_WEIGHTS", "Score a backbone by its nearest neighbours."))
-        return 0
-    if not words or words[0].startswith("-"):
-        raise UserError("scfs knn needs a run folder, a checkpoint, or random:NAME.")
-    settings = check(Knn, {}, read_flags(words[1:]))
+def _knn(words: Words) -> None:
+    from scfs.config import Knn
 
-    from rich.console import Console
+    if (settings := _settings(Knn, words, "knn RUN_OR_WEIGHTS", "Score a backbone by its nearest neighbours.")) is None:
+        return
+    [target] = _targets(words, "a run folder, a file of weights, or random:NAME")
 
     from scfs.evaluate.job import knn
 
-    knn(words[0], settings, Console())
-    return 0
+    knn(target, settings, _console())
 
 
-def _report(words: list[str]) -> int:
-    if len(words) != 1 or words[0].startswith("-"):
-        raise UserError("scfs report takes one run folder: scfs report RUN.")
+def _embed(words: Words) -> None:
+    from scfs.config import Embed
 
-    from rich.console import Console
+    about = "Features of images, or the images most like one."
+    if (settings := _settings(Embed, words, "embed RUN_OR_WEIGHTS SOURCE [OUT]", about)) is None:
+        return
+    target, source, *out = _targets(words, "a run or weights", "images", optional=1)
+
+    from scfs.evaluate.embed import embed
+
+    embed(target, source, Path(out[0]) if out else None, settings, _console())
+
+
+def _export(words: Words) -> None:
+    from scfs.config import Export
+
+    about = "A backbone for timm (.safetensors) or torchvision (.pth)."
+    if (settings := _settings(Export, words, "export RUN_OR_WEIGHTS OUT", about)) is None:
+        return
+    target, out = _targets(words, "a run or weights", "a file to write")
+
+    from scfs.export import export
+
+    print(export(target, Path(out), network=settings.network, name=settings.backbone or None))
+
+
+def _report(words: Words) -> None:
+    if words.flags:
+        raise UserError("scfs report takes one run folder and no settings: scfs report RUN.")
+    [run] = _targets(words, "a run folder")
 
     from scfs.look.report import report
 
-    report(Path(words[0]), Console())
-    return 0
+    report(Path(run), _console())
+
+
+def _bench(words: Words) -> None:
+    from scfs.config import BenchData
+
+    if words.targets not in (["data"], []) or not (words.targets or words.ask_help):
+        raise UserError("scfs bench needs to know what to time: scfs bench data.")
+    if (settings := _settings(BenchData, words, "bench data", "Time the view paths side by side.")) is None:
+        return
+
+    from scfs.bench.data import bench_data
+
+    bench_data(settings, _console())
+
+
+COMMANDS: dict[str, Callable[[Words], None]] = {
+    "pretrain": _pretrain,
+    "knn": _knn,
+    "embed": _embed,
+    "export": _export,
+    "report": _report,
+    "bench": _bench,
+}
+
+
+def _settings(model: Any, words: Words, usage: str, about: str) -> Any:
+    """The settings that the flags give, or None if help was asked for and given."""
+    from scfs.recipe import check, help_text, read_flags
+
+    if words.ask_help:
+        print(help_text(model(), f"scfs {usage}", about))
+        return None
+    return check(model, {}, read_flags(words.flags))
+
+
+def _targets(words: Words, *wanted: str, optional: int = 0) -> list[str]:
+    if not len(wanted) <= len(words.targets) <= len(wanted) + optional:
+        given = " ".join(words.targets) or "nothing"
+        raise UserError(f"Give {' and '.join(wanted)} before any flags, not {given}; see scfs --help.")
+    return words.targets
+
+
+def _console() -> "Console":
+    """Of several processes only the first one speaks."""
+    from rich.console import Console
+
+    return Console(quiet=os.environ.get("RANK", "0") != "0")

@@ -5,7 +5,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from scfs.errors import UserError
 from scfs.method.modes import Contrast, Plan, Variant, plan_of
 
+FOREIGN = "timm model that another project's weights are of; empty: the usual are tried"
 Auto = Literal["auto"]
+PrecisionName = Literal["float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -28,11 +30,20 @@ class Data(Settings):
     """Where the images come from."""
 
     source: str = Field(
-        "", description="folder of images, or 'scenes' (the embedded data; 'scenes:TRAIN,VAL' sizes it)"
+        "",
+        description="folder, list (.txt), tar shards, parquet, cifar10:DIR, cifar100:DIR, imagenette:DIR, voc:DIR, "
+        "coco:DIR, or scenes (the embedded data; scenes:TRAIN,VAL sizes it)",
     )
+    classes: str = Field("", description="file naming the class folders to use, one a line; empty: all")
+    max_megapixels: Positive = Field(100, description="larger images count as unreadable")
+    max_unreadable: Share = Field(0.01, description="share of unreadable images from which on the run stops")
     workers: Count | Auto = Field(
         "auto", description="loader processes; auto: one per core, at most 8; on a CPU one per 4"
     )
+
+    @property
+    def max_pixels(self) -> int:
+        return self.max_megapixels * 1_000_000
 
 
 class Backbone(Settings):
@@ -42,6 +53,7 @@ class Backbone(Settings):
     layers: Annotated[tuple[str, ...] | Auto, BeforeValidator(_as_names)] = Field(
         "auto", description="search layers, shallow to deep; auto: the last three stages"
     )
+    init: str = Field("", description="weights to start from: a run, or a file of timm, torchvision, DINO, MoCo, SCFS")
     drop_path: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="drop path rate, student only")
 
 
@@ -82,6 +94,10 @@ class Views(Settings):
         "auto", description="area of local crops; auto: 0.05-0.14, released 0.05-0.25"
     )
 
+    path: Literal["fast", "reference"] = Field(
+        "fast", description="how views are rendered; reference: torchvision on PIL images"
+    )
+
     @model_validator(mode="after")
     def _ordered(self) -> "Views":
         for name in ("global_scale", "local_scale"):
@@ -94,9 +110,11 @@ class Views(Settings):
 class Optim(Settings):
     """How the student moves."""
 
-    name: Literal["sgd", "adamw"] = "sgd"
+    name: Literal["sgd", "adamw", "lars"] = "sgd"
     epochs: Positive = 200
-    batch_size: Positive = Field(256, description="images per optimizer step")
+    batch_size: Positive = Field(256, description="images per optimizer step, over all processes")
+    accumulate: Positive = Field(1, description="parts into which each process splits its share of a batch")
+    precision: PrecisionName = Field("float32", description="arithmetic; halves by autocast")
     lr: Annotated[float, Field(gt=0)] = Field(0.1, description="peak learning rate per 256 images of batch")
     # Differs from the paper: it gives neither a final rate nor clipping; these are the released code's.
     final_lr: Annotated[float, Field(ge=0)] = Field(0.0048, description="learning rate at the end, not scaled")
@@ -120,6 +138,11 @@ class Run(Settings):
     device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if there is one")
     threads: Positive | Auto = Field("auto", description="CPU threads of a step; auto: one per core")
     channels_last: bool = Field(True, description="memory layout of images and convolutions")
+    gradient_checkpointing: bool = Field(False, description="less memory, a third more time, the same numbers")
+    compile: bool = Field(False, description="torch.compile the backbones; the first steps take minutes")
+    loggers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(_as_names)] = Field(
+        (), description="also log to these (extras of the package)"
+    )
     log_every_steps: Positive = 10
     knn_every_epochs: Count = Field(10, description="online k-NN every so many epochs, and at both ends; 0: never")
     checkpoint_every_steps: Positive | Auto = Field(
@@ -186,8 +209,10 @@ class Knn(Settings):
     """How a backbone is scored by its nearest neighbours. Defaults are the paper's protocol."""
 
     data: str = Field(
-        "scenes", description="'scenes', or a folder with class folders, or with train and val folders of them"
+        "scenes", description="labelled images: as data.source of pretrain, such as a folder of class folders"
     )
+    classes: str = Field("", description="file naming the class folders to use, one a line; empty: all")
+    backbone: str = Field("", description=FOREIGN)
     k: Annotated[tuple[Positive, ...], BeforeValidator(_as_names)] = Field((10, 20, 100, 200), description="neighbours")
     temperature: Temperature = 0.07
     size: Positive | Auto = Field("auto", description="side of the evaluated centre crop; auto: as in training, or 224")
@@ -196,3 +221,40 @@ class Knn(Settings):
     workers: Count | Auto = "auto"
     device: str = "auto"
     seed: Count = Field(0, description="of random weights, for random:NAME")
+
+
+class Embed(Settings):
+    """How features are computed, and what is asked of them."""
+
+    query: str = Field("", description="an image file: print the images that are most like it")
+    nearest: Count = Field(0, description="how many of them; goes with query")
+    backbone: str = Field("", description=FOREIGN)
+    network: Literal["teacher", "student"] = "teacher"
+    size: Positive | Auto = Field("auto", description="side of the embedded centre crop; auto: as in training, or 224")
+    batch_size: Positive = 128
+    workers: Count | Auto = "auto"
+    device: str = "auto"
+    seed: Count = Field(0, description="of random weights, for random:NAME")
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> "Embed":
+        if bool(self.query) != bool(self.nearest):
+            raise UserError("--query IMAGE and --nearest K go together: give both, or neither.")
+        return self
+
+
+class Export(Settings):
+    """What is exported."""
+
+    network: Literal["teacher", "student"] = "teacher"
+    backbone: str = Field("", description=FOREIGN)
+
+
+class BenchData(Settings):
+    """What the view paths are timed on."""
+
+    image: str = Field("", description="an image file; empty: a scene of 500 x 375 pixels as a JPEG")
+    num_local_views: Count = 8
+    global_size: Positive = 224
+    local_size: Positive = 96
+    rounds: Positive = Field(15, description="images per path; the medians are compared")

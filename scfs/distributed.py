@@ -1,16 +1,49 @@
+"""The only file that knows of process groups: one process and many run the same lines everywhere else."""
+
+import inspect
 import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from scfs.errors import UserError
 
+T = TypeVar("T")
+M = TypeVar("M", bound=nn.Module)
+
+
+def rank() -> int:
+    """Which process this is, from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def num_processes() -> int:
+    """How many processes torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def processes_here() -> int:
+    """How many of them share this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes and speaks."""
+    return rank() == 0
+
 
 def choose_device(name: str) -> torch.device:
-    """The device of this process: as named, or a GPU if there is one."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("This version trains in one process; start it without torchrun.")
+    """The device of this process: as named, or a GPU if there is one; under torchrun each takes its own."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and num_processes() > 1:
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
@@ -18,3 +51,176 @@ def choose_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise UserError(f"Device '{name}' cannot be used: {reason}; use cpu or auto.") from None
     return device
+
+
+@contextmanager
+def process_group(device: torch.device) -> Iterator[None]:
+    """Meet the other processes that torchrun started, and part at the end; alone, nothing happens."""
+    if num_processes() == 1 or dist.is_initialized():
+        yield
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def sum_over_processes(tensors: Iterable[Tensor]) -> None:
+    """Add up tensors of one type over all processes, in place, with a single reduction."""
+    tensors = list(tensors)
+    if num_processes() == 1 or not tensors:
+        return
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(flat)
+    for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+def mean_over_processes(tensor: Tensor) -> Tensor:
+    """The mean of a tensor over all processes."""
+    if num_processes() == 1:
+        return tensor
+    mean = tensor.detach().clone()
+    dist.all_reduce(mean)
+    return mean / num_processes()
+
+
+def total(*numbers: float) -> list[int]:
+    """Whole numbers, each added up over all processes."""
+    if num_processes() == 1:
+        return [int(number) for number in numbers]
+    # On the CPU where the group has a backend for it; NCCL knows GPUs only.
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    sums = torch.tensor(numbers, dtype=torch.int64, device=device)
+    dist.all_reduce(sums)
+    return [int(number) for number in sums.tolist()]
+
+
+def gather(value: T) -> list[T]:
+    """What every process has, in the order of their ranks; on all of them."""
+    if num_processes() == 1:
+        return [value]
+    values: list[Any] = [None] * num_processes()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def first_does(action: Callable[[], T]) -> T:
+    """Let the first process act; all get its result, or its mistake."""
+    if num_processes() == 1:
+        return action()
+    box: list[Any] = [None, None]
+    if is_first():
+        try:
+            box[0] = action()
+        except UserError as error:
+            box[1] = str(error)
+    dist.broadcast_object_list(box, src=0)
+    if box[1] is not None:
+        raise UserError(box[1])
+    return box[0]
+
+
+def share_of(total: int, setting: str) -> int:
+    """The share of one process of a number that must be divisible by the processes."""
+    count = num_processes()
+    if total % count:
+        lower = total // count * count
+        choices = f"{lower} or {lower + count}" if lower else str(count)
+        raise UserError(f"{setting} {total} is not divisible by {count} processes; use {choices}.")
+    return total // count
+
+
+def parallel(module: nn.Module, device: torch.device) -> nn.Module:
+    """The module, with gradients averaged over processes after each backward pass."""
+    if num_processes() == 1:
+        return module
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    # Buffers are this tool's own to synchronise; the option was renamed.
+    buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    devices = [device] if device.type == "cuda" else None
+    options: dict[str, Any] = {buffers: False, "device_ids": devices, "gradient_as_bucket_view": True}
+    return DistributedDataParallel(module, **options)
+
+
+def unsynchronised(module: nn.Module) -> AbstractContextManager[None]:
+    """Within it, backward passes of a `parallel` module keep their gradients to themselves."""
+    return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
+
+
+def synchronise_batch_norms(module: M, device: torch.device) -> M:
+    """Let all batch norms see the batches of all processes: torch's own on GPUs, ours on CPUs, which torch refuses."""
+    if num_processes() == 1:
+        return module
+    if device.type == "cuda":
+        converted: M = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+        return converted
+    for parent in list(module.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, _BatchNorm):
+                setattr(parent, name, CpuSyncBatchNorm.like(child))
+    return module
+
+
+class CpuSyncBatchNorm(_BatchNorm):
+    """Batch norm over the batches of all processes, for CPUs: `nn.SyncBatchNorm` works on GPUs only."""
+
+    @classmethod
+    def like(cls, norm: _BatchNorm) -> "CpuSyncBatchNorm":
+        """The same norm with the same parameters and statistics, synchronised."""
+        synchronised = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        synchronised.__dict__.update(norm.__dict__)
+        return synchronised
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.ndim < 2:
+            raise ValueError(f"batch norm needs a batch and channels, not shape {tuple(input.shape)}")
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(B, C, ...) -> (B, C, ...), normalised with the mean and variance over all processes."""
+        if not self.training:
+            return super().forward(input)
+        axes = [axis for axis in range(input.ndim) if axis != 1]
+        shape = [1, -1] + [1] * (input.ndim - 2)
+        count = input.new_tensor([input.numel() / input.shape[1]])
+        *_, count = total = _Sum.apply(torch.cat([input.sum(axes), count]))
+        mean = total[:-1] / count
+        centered = input - mean.view(shape)
+        variance = _Sum.apply(centered.square().sum(axes)) / count
+        self._track(mean.detach(), (variance * count / (count - 1)).detach())
+        scale = torch.rsqrt(variance + self.eps)
+        scale = scale if self.weight is None else scale * self.weight
+        out = centered * scale.view(shape)
+        return out if self.bias is None else out + self.bias.view(shape)
+
+    def _track(self, mean: Tensor, variance: Tensor) -> None:
+        if not self.track_running_stats:
+            return
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked += 1
+        weight = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, weight)
+        self.running_var.lerp_(variance, weight)
+
+
+class _Sum(torch.autograd.Function):
+    """A sum over processes whose gradient is the sum of the processes' gradients."""
+
+    @staticmethod
+    def forward(_: Any, value: Tensor) -> Tensor:
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(_: Any, *grads: Tensor) -> Tensor:
+        total = grads[0].clone()
+        dist.all_reduce(total)
+        return total

@@ -1,9 +1,12 @@
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
 
-from scfs.backbones import Backbone, default_layers
+from scfs.backbones import Backbone, default_layers, guess_name, load_backbone
+from scfs.engine import checkpoint
 from scfs.errors import UserError
+from scfs.weights.read import Stored
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,61 @@ def test_maps_and_pooled_feature(name, layers, channels, strides):
         assert [tuple(m.shape) for m in maps] == [
             (2, c, size // s, size // s) for c, s in zip(channels, strides, strict=True)
         ]
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "channels", "strides"),
+    [
+        ("resnet101", ["layer2", "layer3", "layer4"], [512, 1024, 2048], [8, 16, 32]),
+        ("vit_base_patch16_224", ["blocks.5", "blocks.8", "blocks.11"], [768, 768, 768], [16, 16, 16]),
+        ("convnext_tiny", ["stages.1", "stages.2", "stages.3"], [192, 384, 768], [8, 16, 32]),
+        ("efficientvit_b0", ["stages.1", "stages.2", "stages.3"], [32, 64, 128], [8, 16, 32]),  # a wider pooled feature
+        ("xcit_nano_12_p16_224", ["blocks.5", "blocks.8", "blocks.11"], [128, 128, 128], [16, 16, 16]),
+    ],
+)
+def test_shapes_of_larger_networks(name, layers, channels, strides):
+    with torch.device("meta"):
+        backbone = Backbone(name).eval()
+        assert (backbone.layers, backbone.channels) == (layers, channels)
+        for size in (224, 96):
+            pooled, maps = backbone(torch.empty(2, 3, size, size))
+            assert pooled.shape == (2, backbone.num_features)
+            assert [tuple(m.shape[1:]) for m in maps] == [
+                (c, size // s, size // s) for c, s in zip(channels, strides, strict=True)
+            ]
+
+
+@torch.no_grad()
+def test_convnext_pools_its_last_map():
+    backbone = Backbone("convnext_atto").eval()
+    images = torch.randn(2, 3, 64, 64)
+    pooled, maps = backbone(images)
+    torch.testing.assert_close(pooled, backbone.net(images))
+    torch.testing.assert_close(maps[-1], backbone.net.forward_features(images))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("resnet5000", "timm knows no model 'resnet5000'; the nearest are resnet50"),
+        ("resnet10half", "the nearest are resnet10_half"),
+        ("vit_smal_patch16_224", "vit_small_patch16_224"),
+        ("../weights", "see timm.list_models"),
+        ("resnet18.no_such_tag", "no_such_tag"),
+        ("densenet121", "does not give feature maps"),
+    ],
+)
+def test_names_that_cannot_be_built(name, reason):
+    with pytest.raises(UserError, match=reason):
+        Backbone(name)
+
+
+def test_sizes_that_a_network_cannot_take():
+    Backbone("resnet10_half").check_sizes(96, 224)
+    vit = Backbone("vit_tiny_patch16_224")
+    vit.check_sizes(96)
+    with pytest.raises(UserError, match=r"cannot take images of 100 x 100 \(.*divisible by patch size.*\); choose"):
+        vit.check_sizes(32, 100)
 
 
 def test_resnet_pools_its_last_map():
@@ -92,3 +150,75 @@ def test_transposed_images_give_transposed_maps():
     with torch.no_grad():
         wide = backbone(F.pad(torch.ones(1, 3, 64, 32), (0, 64)))[1][0]
     assert wide.shape[-2:] == (8, 12)
+
+
+def saved_run(folder, name="resnet10_half"):
+    """A run folder as far as its backbones matter: teacher of seed 1, student of seed 2."""
+    networks = {}
+    for network, seed in (("teacher", 1), ("student", 2)):
+        torch.manual_seed(seed)
+        networks[network] = Backbone(name, ["layer3", "layer4"])
+        networks[network].net.bn1.num_batches_tracked += 7
+    method = {f"{n}.backbone.{key}": value for n, net in networks.items() for key, value in net.state_dict().items()}
+    settings = {"backbone": {"name": name, "layers": ["layer3", "layer4"]}, "views": {"global_size": 48}}
+    folder.mkdir()
+    checkpoint.save(folder / "last.pt", {"settings": settings, "method": method | {"teacher.head.w": torch.ones(2)}})
+    return networks
+
+
+@pytest.mark.parametrize("network", ["teacher", "student"])
+@pytest.mark.parametrize("file", ["", "last.pt"])
+def test_the_backbone_of_a_run(network, file, tmp_path):
+    expected = saved_run(tmp_path / "run")[network].state_dict()
+    loaded = load_backbone(str(tmp_path / "run" / file), network=network)
+    assert (loaded.backbone.name, loaded.backbone.layers, loaded.size) == ("resnet10_half", ["layer3", "layer4"], 48)
+    assert loaded.taken.format == f"scfs ({network})"
+    for key, value in loaded.backbone.state_dict().items():
+        assert torch.equal(value, expected[key])
+
+
+def test_the_name_is_the_runs(tmp_path):
+    saved_run(tmp_path / "run")
+    assert load_backbone(str(tmp_path / "run"), name="resnet10_half").size == 48
+    with pytest.raises(UserError, match="is of backbone 'resnet10_half', not 'resnet18'"):
+        load_backbone(str(tmp_path / "run"), name="resnet18")
+
+
+@pytest.mark.parametrize("change", [{"settings": {}}, {"method": None}, {"scfs_checkpoint": 99}])
+def test_checkpoints_of_another_version(change, tmp_path):
+    saved_run(tmp_path / "run")
+    path = tmp_path / "run" / "last.pt"
+    torch.save(torch.load(path) | change, path)
+    with pytest.raises(UserError, match="another version of scfs"):
+        load_backbone(str(path))
+
+
+@pytest.mark.parametrize("name", ["resnet34", "vit_small_patch8_224", "vit_base_patch16_224", "convnext_tiny"])
+def test_the_architecture_of_a_file_is_guessed(name, tmp_path):
+    with torch.device("meta"):
+        tensors = timm.create_model(name).state_dict()
+    assert guess_name(Stored(tmp_path, {f"backbone.{key}": value for key, value in tensors.items()})) == name
+
+
+def test_a_file_of_another_project(tmp_path):
+    theirs = timm.create_model("resnet18", num_classes=3).eval()
+    torch.save(theirs.state_dict(), tmp_path / "w.pth")
+    loaded = load_backbone(str(tmp_path / "w.pth"))
+    assert (loaded.backbone.name, loaded.size, loaded.taken.left) == ("resnet18", None, {"fc": 2})
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        expected = theirs.forward_head(theirs.forward_features(images), pre_logits=True)
+        torch.testing.assert_close(loaded.backbone.eval()(images)[0], expected)
+
+
+def test_a_file_of_an_unusual_network(tmp_path):
+    torch.save(timm.create_model("convnext_atto", num_classes=0).state_dict(), tmp_path / "w.pth")
+    with pytest.raises(UserError, match="give the name of the timm model"):
+        load_backbone(str(tmp_path / "w.pth"))
+    assert load_backbone(str(tmp_path / "w.pth"), name="convnext_atto").taken.format == "timm"
+
+
+def test_random_weights_are_of_their_seed():
+    first, again, other = (load_backbone("random:resnet10_half", seed=s).backbone.net.conv1.weight for s in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

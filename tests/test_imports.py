@@ -7,15 +7,20 @@ PACKAGE = Path(__file__).parent.parent / "scfs"
 
 # Rooms, and the rooms or files each may import. Everyone may import scfs.errors and its own room.
 ARROWS = {
-    "": {"errors"},
+    "": {"errors", "api"},
     "__main__": {"cli"},
-    "cli": {"", "config", "recipe", "pretrain", "evaluate", "look"},
+    "cli": {"", "config", "recipe", "pretrain", "evaluate", "look", "export", "bench"},
+    "api": {"config", "recipe", "method", "pretrain", "pretrained"},
+    "pretrained": {"backbones"},
+    "export": {"", "backbones", "engine", "weights"},
+    "weights": {"engine"},
+    "bench": {"config", "data"},
     "config": {"method.modes"},
     "recipe": set(),
     "errors": set(),
     "distributed": set(),
     "method": {"data.views"},
-    "backbones": {"engine"},
+    "backbones": {"weights"},
     "data": {"distributed"},
     "engine": {"", "distributed"},
     "evaluate": {"config", "backbones", "data", "engine", "distributed"},
@@ -23,7 +28,7 @@ ARROWS = {
         *("config", "method", "backbones", "data", "engine", "distributed"),
         *("evaluate.features", "evaluate.knn"),
     },
-    "look": {"config", "recipe", "evaluate", "method", "backbones", "data", "engine"},
+    "look": {*("config", "recipe", "evaluate", "method", "backbones", "data", "engine", "distributed"), "pretrain"},
 }
 # Inside the method: who reads whom.
 METHOD_ARROWS = {

@@ -1,14 +1,116 @@
+import io
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from scfs.errors import UserError
+MAX_PIXELS = 100_000_000
+# By content, whatever a file is called. Not all that Pillow knows: it starts other programs for some formats.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+PNG_END = b"IEND\xaeB`\x82"
+ORIENTATION = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
-def read_image(path: Path) -> Image.Image:
-    """An image file as RGB. Pillow, because torchvision's decoder ends the process on a truncated PNG."""
+class Unreadable(Exception):  # noqa: N818 - it is not a mistake of the user's or ours
+    """One image cannot be read: damaged, cut short, too large or gone. The others may be fine."""
+
+    def __init__(self, name: str, reason: str = ""):
+        super().__init__(name, reason)  # both, so that it survives pickling
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        return f"Cannot read image {self.name}: {self.reason}" if self.reason else self.name
+
+
+def decode(data: bytes | str | Path, *, name: str = "", max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Encoded bytes or a file as an upright RGB image; `Unreadable` if that cannot be had.
+
+    Of animations the first frame. Transparency is dropped, not blended, and color profiles are not applied, as the
+    field does. Pillow, because torchvision's decoder ends the process on a truncated PNG.
+    """
+    name = name or ("bytes" if isinstance(data, bytes) else str(data))
     try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise UserError(f"Cannot read image {path}: {error}; remove or repair it.") from None
+        encoded = data if isinstance(data, bytes) else Path(data).read_bytes()
+        if not encoded:
+            raise ValueError("the file is empty")
+        with _pillow_unasked(), Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+            _check(image, encoded, max_pixels)
+            image.load()
+            turn = TURNS.get(_orientation(image))  # after loading, which turns a TIFF by itself
+            rgb = _as_rgb(image)
+            rgb.info = {}  # or somebody turns it again
+            return rgb if turn is None else rgb.transpose(turn)
+    except Exception as error:  # on damaged files Pillow raises nearly anything
+        raise Unreadable(name, _reason(error)) from None
+
+
+@contextmanager
+def _pillow_unasked() -> Iterator[None]:
+    """No warnings, and no size limit of Pillow's own: it is not the user's."""
+    limit = Image.MAX_IMAGE_PIXELS
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Image.MAX_IMAGE_PIXELS = None
+        try:
+            yield
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
+
+
+def _check(image: Image.Image, encoded: bytes, max_pixels: int) -> None:
+    """What the header says, before any pixel is decoded."""
+    if image.width * image.height > max_pixels:
+        raise ValueError(f"{image.width} x {image.height} is more than {max_pixels} pixels")
+    if image.format == "PNG" and encoded.rfind(PNG_END) < 0:  # which Pillow does not always notice
+        raise ValueError("the file is cut short")
+
+
+def _orientation(image: Image.Image) -> int:
+    """EXIF's; a damaged EXIF block says nothing about the pixels."""
+    try:
+        return int(image.getexif().get(ORIENTATION, 1))
+    except Exception:
+        return 1
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # Pillow would clip
+    elif image.mode == "I":  # 16 bits in 32, unless it holds more
+        image = _scaled(np.asarray(image), tops=(65535,))
+    elif image.mode == "F":
+        image = _scaled(np.nan_to_num(np.asarray(image)), tops=(1, 255, 65535))
+    return image.convert("RGB")
+
+
+def _scaled(levels: NDArray[np.generic], tops: tuple[int, ...]) -> Image.Image:
+    """Levels of an unstated range as grey: white is the first of `tops` that they do not exceed."""
+    values = levels.astype(np.float64)
+    largest = float(values.max())
+    top = next((top for top in tops if largest <= top), largest)
+    return Image.fromarray(np.clip(values * (256 / (top + 1) if top > 1 else 255), 0, 255).astype(np.uint8))
+
+
+def _reason(error: Exception) -> str:
+    """Why, in a few words and without memory addresses."""
+    if isinstance(error, UnidentifiedImageError):
+        return "it is not an image of a known format"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    text = str(error).strip().splitlines() or [type(error).__name__]
+    return "the file is cut short" if "truncated" in text[0].lower() else text[0]

@@ -1,18 +1,23 @@
 import os
 import signal
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from scfs.data.decode import Unreadable
 from scfs.data.sources import Source
 from scfs.data.views import MultiCrop, ViewBatch, centre_view, stack_images
+from scfs.distributed import processes_here
 from scfs.errors import UserError
 
 MAX_WORKERS = 8
+MAX_TRIES = 100  # images to try in place of one that cannot be read
 
 
 def derive_seed(*keys: int) -> int:
@@ -26,65 +31,123 @@ def epoch_order(seed: int, epoch: int, num_images: int) -> list[int]:
     return order
 
 
-class ViewDataset(Dataset[ViewBatch]):
+class Loaded(NamedTuple):
+    """Views of images, and what could not be read among them."""
+
+    views: ViewBatch
+    unreadable: list[str]  # name and reason of each; another image stands in for it
+
+
+class ViewDataset(Dataset[Loaded]):
     """Views of (epoch, index): the randomness is a function of (seed, epoch, index), whoever computes them."""
 
     def __init__(self, source: Source, multi_crop: MultiCrop, seed: int):
         self.source, self.multi_crop, self.seed = source, multi_crop, seed
 
-    def __getitem__(self, key: tuple[int, int]) -> ViewBatch:
+    def __getitem__(self, key: tuple[int, int]) -> Loaded:
         epoch, index = key
-        return self.multi_crop(self.source.image(index), derive_seed(self.seed, epoch, index))
+        image, unreadable = readable_image(self.source, index)
+        return Loaded(self.multi_crop(image, derive_seed(self.seed, epoch, index)), unreadable)
+
+
+def readable_image(source: Source, index: int) -> tuple[Image.Image, list[str]]:
+    """The image at a place or, where it cannot be read, the next one that can; and what could not be read."""
+    unreadable: list[str] = []
+    for place in range(index, index + min(MAX_TRIES, len(source))):
+        try:
+            return source.image(place % len(source)), unreadable
+        except Unreadable as error:
+            unreadable.append(str(error))
+    raise UserError(f"{len(unreadable)} images in a row cannot be read, the last: {unreadable[-1]}; check the data.")
 
 
 class StepSampler(Sampler[list[tuple[int, int]]]):
-    """The (epoch, index) pairs of each step from `start_step` on. An epoch's last, incomplete batch is left out."""
+    """The (epoch, index) pairs of each step from `start_step` on. An epoch's last, incomplete batch is left out.
 
-    def __init__(self, num_images: int, batch_size: int, epochs: int, *, seed: int, start_step: int = 0):
+    With several parts to a batch, each is a list of its own. A process takes its share of every part.
+    """
+
+    def __init__(
+        self,
+        num_images: int,
+        batch_size: int,
+        epochs: int,
+        *,
+        seed: int,
+        start_step: int = 0,
+        parts: int = 1,
+        rank: int = 0,
+        num_processes: int = 1,
+    ):
         self.num_images, self.batch_size, self.epochs = num_images, batch_size, epochs
-        self.seed, self.start_step = seed, start_step
+        self.seed, self.start_step, self.parts = seed, start_step, parts
+        self.rank, self.num_processes = rank, num_processes
         self.steps_per_epoch = num_images // batch_size
 
     def __len__(self) -> int:
-        return self.epochs * self.steps_per_epoch - self.start_step
+        return (self.epochs * self.steps_per_epoch - self.start_step) * self.parts
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         first_epoch, first_step = divmod(self.start_step, self.steps_per_epoch)
+        share = self.batch_size // (self.parts * self.num_processes)
         for epoch in range(first_epoch, self.epochs):
             order = epoch_order(self.seed, epoch, self.num_images)
             for step in range(first_step if epoch == first_epoch else 0, self.steps_per_epoch):
-                batch = order[step * self.batch_size : (step + 1) * self.batch_size]
-                yield [(epoch, index) for index in batch]
+                for part in range(self.parts):
+                    first = step * self.batch_size + (part * self.num_processes + self.rank) * share
+                    yield [(epoch, index) for index in order[first : first + share]]
 
 
-class LabelledDataset(Dataset[tuple[Tensor, int]]):
-    """Centre views and labels, for evaluation."""
+class Scored(NamedTuple):
+    """Centre views of images, for evaluation. Of one image, the same without the B axis."""
 
-    def __init__(self, source: Source, size: int):
-        self.source, self.size = source, size
+    places: Tensor  # (B,) in the source
+    views: Tensor  # (B, 3, size, size) uint8; blank where unreadable
+    labels: Tensor  # (B,); -1 where there are no classes
+    unreadable: list[str]  # of each image, why it cannot be read; empty if it can
+
+
+class CentreDataset(Dataset[Scored]):
+    """The centre view and the label of every image, or of some."""
+
+    def __init__(self, source: Source, size: int, places: Sequence[int]):
+        self.source, self.size, self.places = source, size, places
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self.places)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return centre_view(self.source.image(index), self.size), self.source.label(index)
+    def __getitem__(self, index: int) -> Any:
+        place = self.places[index]
+        label = self.source.label(place) if self.source.classes else -1
+        try:
+            return Scored(place, centre_view(self.source.image(place), self.size), label, "")  # type: ignore[arg-type]
+        except Unreadable as error:
+            blank = torch.zeros(3, self.size, self.size, dtype=torch.uint8)
+            return Scored(place, blank, label, str(error))  # type: ignore[arg-type]
 
 
-def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[ViewBatch]:
-    """One pass over all the steps of a run; workers live as long as it does."""
-    return _iterate(DataLoader(dataset, batch_sampler=sampler, collate_fn=stack_images, **_options(workers, pin)))
+def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[list[Loaded]]:
+    """The parts of the batch of every step of a run, in one pass; workers live as long as it does."""
+    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=_stack, **_options(workers, pin))
+    parts = _iterate(loader)
+    return (list(batch) for batch in zip(*[parts] * sampler.parts, strict=True))
 
 
-def labelled_loader(
-    source: Source, size: int, *, batch_size: int, workers: int, pin: bool
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every image once, in order."""
-    return _iterate(DataLoader(LabelledDataset(source, size), batch_size=batch_size, **_options(workers, pin)))
+def _stack(samples: list[Loaded]) -> Loaded:
+    return Loaded(stack_images([s.views for s in samples]), [name for s in samples for name in s.unreadable])
+
+
+def centre_loader(
+    source: Source, size: int, places: Sequence[int], *, batch_size: int, workers: int, pin: bool
+) -> Iterator[Scored]:
+    """The images at the given places, once and in order."""
+    return _iterate(DataLoader(CentreDataset(source, size, places), batch_size=batch_size, **_options(workers, pin)))
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores for this process: those it may use, divided by the processes on this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // processes_here())
 
 
 def num_workers(setting: int | str, device: torch.device) -> int:
@@ -114,5 +177,6 @@ def _options(workers: int, pin: bool) -> dict[str, Any]:
 def _quiet_worker(_: int) -> None:
     """One thread each; Ctrl-C is the main process's to handle, and a kill must not run its handler here."""
     torch.set_num_threads(1)
+    cv2.setNumThreads(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

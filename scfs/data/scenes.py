@@ -16,9 +16,9 @@ import math
 from functools import cache
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 Array = NDArray[np.floating]  # float32 throughout, which the stubs lose track of
 
@@ -73,10 +73,10 @@ def render_scene(seed: int, split: str, index: int, size: int = SIZE) -> Scene:
     label = scene_label(seed, split, index)
     canvas = _background(rng, size)
     mask = np.zeros((size, size), np.bool_)
-    for _ in range(rng.integers(4, 8)):
+    for _ in range(rng.integers(2, 6)):
         _paint(canvas, mask, _distractor(rng, 0.04, 0.12), is_object=False)
     _paint(canvas, mask, _object(rng, label), is_object=True)
-    for _ in range(rng.integers(1, 3)):
+    for _ in range(rng.integers(0, 2)):
         _paint(canvas, mask, _distractor(rng, 0.02, 0.05), is_object=False)
     _light(rng, canvas)
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
@@ -111,7 +111,7 @@ def _grid(size: int) -> Array:
 
 
 def _resized(cells: Array, size: int) -> Array:
-    return np.asarray(Image.fromarray(cells).resize((size, size), Image.Resampling.BICUBIC))
+    return cv2.resize(cells, (size, size), interpolation=cv2.INTER_CUBIC)
 
 
 def _noise(rng: np.random.Generator, rows: int, columns: int, size: int) -> Array:
@@ -156,7 +156,7 @@ def _pair(rng: np.random.Generator, low: float, high: float) -> tuple[float, flo
 
 def _object(rng: np.random.Generator, label: int) -> Thing:
     pattern, shape = CLASSES[label].split()
-    radius = rng.uniform(0.22, 0.335)
+    radius = rng.uniform(0.225, 0.335)
     values = np.array([rng.uniform(0.05, 0.25), rng.uniform(0.8, 1.0)], np.float32)
     colors = _colors(rng, (0.05, 0.35), rng.permutation(values))
     return Thing(
@@ -167,7 +167,7 @@ def _object(rng: np.random.Generator, label: int) -> Thing:
         pose=_pose(rng, turn=0.5),
         colors=colors,
         phase=_pair(rng, 0, 2 * math.pi),
-        period=rng.uniform(0.36, 0.5),
+        period=rng.uniform(0.4, 0.52),
     )
 
 
@@ -263,7 +263,7 @@ def _paint(canvas: Array, mask: NDArray[np.bool_], thing: Thing, *, is_object: b
 def _light(rng: np.random.Generator, canvas: Array) -> None:
     """Contrast, exposure and light falling off across the scene, and the step from [0, 1] to [0, 255], in place."""
     grid = _grid(canvas.shape[1]) - 0.5
-    contrast, exposure = rng.uniform(0.6, 1.1), rng.uniform(0.7, 1.25)
+    contrast, exposure = rng.uniform(0.7, 1.1), rng.uniform(0.75, 1.25)
     across, down = _pair(rng, -0.5, 0.5)
     canvas -= 0.5
     canvas *= contrast

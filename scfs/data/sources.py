@@ -1,3 +1,4 @@
+import difflib
 import mmap
 import re
 from pathlib import Path
@@ -6,12 +7,18 @@ from typing import Literal, Protocol
 import numpy as np
 from PIL import Image
 
-from scfs.data.decode import read_image
+from scfs.data.archives import COMPRESSED, PARQUET, TAR, archives_in, expand, is_archive, is_pattern, split_files
+from scfs.data.decode import MAX_PIXELS
+from scfs.data.files import read_folder
+from scfs.data.lists import read_class_list, read_list
+from scfs.data.parquet import open_parquet
+from scfs.data.public import PUBLIC
 from scfs.data.scenes import CLASSES, SIZE, render_scene, scene_label
+from scfs.data.selection import choose_classes, every_fifth
+from scfs.data.shards import open_shards
 from scfs.errors import UserError
 
 Split = Literal["train", "val"]
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
 
 class Source(Protocol):
@@ -22,10 +29,13 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def image(self, index: int) -> Image.Image:
-        """The image as RGB."""
+        """The image as RGB; `decode.Unreadable` if it is damaged or gone."""
 
     def label(self, index: int) -> int:
         """The image's class, as a place in `classes`."""
+
+    def name(self, index: int) -> str:
+        """What to call the image in a log: its path, or archive and member."""
 
 
 class SceneSource:
@@ -68,88 +78,108 @@ class SceneSource:
         """The class of the scene's object."""
         return scene_label(self.seed, self.split, index)
 
-
-class FileSource:
-    """Image files, with labels if `classes` is not empty."""
-
-    def __init__(self, files: list[Path], labels: list[int], classes: tuple[str, ...]):
-        self.files, self.labels, self.classes = files, labels, classes
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def image(self, index: int) -> Image.Image:
-        """The decoded file."""
-        return read_image(self.files[index])
-
-    def label(self, index: int) -> int:
-        """The place of the file's class folder among all class folders."""
-        return self.labels[index]
+    def name(self, index: int) -> str:
+        """The split and the number in it."""
+        return f"scenes/{self.split}/{index}"
 
 
-def read_folder(root: Path) -> FileSource:
-    """Every image below a folder. If all of them lie in subfolders, those are the classes."""
-    if not root.is_dir():
-        raise UserError(f"No folder at {root}; give a folder of images or 'scenes'.")
-    files = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    if not files:
-        raise UserError(f"No images under {root} (looked for {', '.join(SUFFIXES)}).")
-    tops = [path.relative_to(root).parts for path in files]
-    if any(len(parts) == 1 for parts in tops):
-        return FileSource(files, [], ())
-    classes = tuple(sorted({parts[0] for parts in tops}))
-    place = {name: i for i, name in enumerate(classes)}
-    return FileSource(files, [place[parts[0]] for parts in tops], classes)
+def open_train(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) -> Source:
+    """The images to pre-train on: those of a source's train split, or all if it has none.
 
-
-def open_train(name: str) -> Source:
-    """The images to pre-train on: `scenes`, a folder's `train` folder, or else the whole folder."""
-    if (sizes := _scene_sizes(name)) is not None:
-        return SceneSource("train", sizes[0])
-    root = _folder(name)
-    return read_folder(root / "train" if (root / "train").is_dir() else root)
-
-
-def open_labelled(name: str) -> tuple[Source, Source]:
-    """Labelled images to learn from and to score: `scenes`, a folder with `train` and `val`, or class folders.
-
-    Of plain class folders, every fifth image of a class is scored and the others are learnt from.
+    `classes` is the path of a class list: only these classes, in its order.
     """
-    if (sizes := _scene_sizes(name)) is not None:
-        return SceneSource("train", sizes[0]), SceneSource("val", sizes[1])
-    root = _folder(name)
-    if (root / "train").is_dir() and (root / "val").is_dir():
-        train, val = read_folder(root / "train"), read_folder(root / "val")
-        if train.classes != val.classes:
-            odd = sorted(set(train.classes) ^ set(val.classes))
-            raise UserError(
-                f"The class folders of {root / 'train'} and {root / 'val'} differ ({odd[0]!r} is in one only)."
-            )
-    else:
-        train, val = _every_fifth(read_folder(root))
+    train, _ = _open(source, with_val=False, max_pixels=max_pixels)
+    if not classes:
+        return train
+    return choose_classes(train, read_class_list(Path(classes).expanduser()), origin=classes)
+
+
+def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) -> tuple[Source, Source]:
+    """Labelled images to learn from and to score, with the same classes.
+
+    Where there is no val split, every fifth image of a class is scored and the others are learnt from.
+    """
+    train, val = _open(source, with_val=True, max_pixels=max_pixels)
     if not train.classes:
-        raise UserError(f"The images under {root} have no labels: put each class into a folder of its own.")
+        raise UserError(
+            f"The images under {source} have no labels: scoring needs class folders, or labels in a list, in shards or "
+            "in parquet files."
+        )
+    if classes:
+        wanted = read_class_list(Path(classes).expanduser())
+        train = choose_classes(train, wanted, origin=classes)
+        val = val if val is None else choose_classes(val, wanted, origin=classes)
+    if val is None:
+        return every_fifth(train)
+    if train.classes != val.classes:
+        odd = sorted(set(train.classes) ^ set(val.classes))
+        raise UserError(f"The classes of the train and val images of {source} differ ({odd[0]!r} is in one only).")
     return train, val
 
 
-def _every_fifth(source: FileSource) -> tuple[FileSource, FileSource]:
-    seen = [0] * len(source.classes)
-    parts: tuple[list[int], list[int]] = ([], [])
-    for index, label in enumerate(source.labels):
-        seen[label] += 1
-        parts[seen[label] % 5 == 0].append(index)
-    train, val = (
-        FileSource([source.files[i] for i in part], [source.labels[i] for i in part], source.classes) for part in parts
-    )
-    if source.classes and not len(val):
-        raise UserError("Too few images to score: each class needs at least 5, or give train and val folders.")
-    return train, val
-
-
-def _folder(name: str) -> Path:
-    if not name:
+def _open(source: str, *, with_val: bool, max_pixels: int) -> tuple[Source, Source | None]:
+    """The train images of a source, and its val images if they are wanted and there."""
+    if not source:
         raise UserError("data.source is not set; give a folder of images or 'scenes'.")
-    return Path(name).expanduser()
+    if (sizes := _scene_sizes(source)) is not None:
+        return SceneSource("train", sizes[0]), SceneSource("val", sizes[1])
+    kind, colon, place = source.partition(":")
+    if colon and kind in PUBLIC:
+        return PUBLIC[kind](_public_folder(kind, place), with_val=with_val, max_pixels=max_pixels)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        archives = archives_in(path)
+    elif path.suffix.lower() == ".txt":
+        return read_list(path, max_pixels=max_pixels), None
+    elif "://" not in source and (is_archive(source) or is_pattern(source)):
+        archives = expand(source)
+    else:
+        raise _unknown(source)
+    if archives:
+        return _open_archives(archives, with_val=with_val, max_pixels=max_pixels)
+    return _open_folder(path, with_val=with_val, max_pixels=max_pixels)
+
+
+def _open_folder(root: Path, *, with_val: bool, max_pixels: int) -> tuple[Source, Source | None]:
+    """A folder's `train` and `val` folders if it has them; otherwise all of it."""
+    has_train, has_val = (root / "train").is_dir(), (root / "val").is_dir()
+    train = read_folder(root / "train" if has_train else root, max_pixels=max_pixels)
+    val = read_folder(root / "val", max_pixels=max_pixels) if with_val and has_train and has_val else None
+    return train, val
+
+
+def _open_archives(paths: list[str], *, with_val: bool, max_pixels: int) -> tuple[Source, Source | None]:
+    for path in paths:
+        if path.lower().endswith(COMPRESSED):
+            raise UserError(f"Shard {path} is compressed; unpack it to a plain .tar, which can be read at any place.")
+    endings = {Path(path).suffix.lower() for path in paths}
+    if endings not in ({TAR}, {PARQUET}):
+        raise UserError(
+            f"{paths[0]} and the files with it are not all .tar or all .parquet files; name one kind, or give the "
+            "folder of the images."
+        )
+    train, val = split_files(paths)
+    opener = open_shards if endings == {TAR} else open_parquet
+    return opener(train, val if with_val else [], max_pixels=max_pixels)
+
+
+def _public_folder(kind: str, place: str) -> Path:
+    if not place:
+        raise UserError(f"'{kind}:' does not say where; write {kind}:FOLDER.")
+    if not (folder := Path(place).expanduser()).is_dir():
+        raise UserError(f"No folder at {folder}; write {kind}:FOLDER with the folder of the data set.")
+    return folder
+
+
+def _unknown(source: str) -> UserError:
+    if "://" in source:
+        return UserError(f"{source} is not on this machine; download it and give its folder.")
+    kind, colon, place = source.partition(":")
+    if colon and (nearest := difflib.get_close_matches(kind, [*PUBLIC, "scenes"], n=1)):
+        return UserError(f"'{kind}' is not a data set that scfs knows; did you mean '{nearest[0]}:{place}'?")
+    if Path(source).expanduser().is_file():
+        return UserError(f"{source} is not a data source; give a folder, a .txt list, .tar shards or .parquet files.")
+    return UserError(f"No folder at {source}; give a folder of images, another data source or 'scenes'.")
 
 
 def _scene_sizes(name: str) -> tuple[int, int] | None:

@@ -1,11 +1,16 @@
+import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from random import Random
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
-from PIL import Image, ImageFilter
+from PIL import Image
 from torch import Tensor
-from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
+
+from scfs.data.render import Pixels, ViewDraw, render_fast, render_reference
 
 # G global views, N local views, V any views, B images per process
 
@@ -14,7 +19,10 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class ViewBatch(NamedTuple):
-    """Views of B images, and where in its image each was cut. For one image, the same without the B axis."""
+    """Views of B images, and where in its image each was cut. For one image, the same without the B axis.
+
+    Views leave the loader as uint8 and become normalised floats on the device.
+    """
 
     global_views: Tensor  # (G, B, 3, 224, 224)
     local_views: Tensor  # (N, B, 3, 96, 96); N may be 0
@@ -27,10 +35,19 @@ class ViewBatch(NamedTuple):
         """The same on a device; a copy from pinned memory does not wait."""
         return ViewBatch(*(part.to(device, non_blocking=True) for part in self))
 
+    def normalised(self) -> "ViewBatch":
+        """The same with views as floats."""
+        return self._replace(global_views=normalised(self.global_views), local_views=normalised(self.local_views))
+
 
 def stack_images(samples: list[ViewBatch]) -> ViewBatch:
     """Views of single images as one batch: B becomes the second axis."""
-    return ViewBatch(*(torch.stack(parts, dim=1) for parts in zip(*samples, strict=True)))
+    global_views, local_views, *places = zip(*samples, strict=True)
+    stacks = [
+        torch.stack([views.movedim(1, -1) for views in parts], dim=1).movedim(-1, 2)  # channels stay last in memory
+        for parts in (global_views, local_views)
+    ]
+    return ViewBatch(*stacks, *(torch.stack(parts, dim=1) for parts in places))
 
 
 @dataclass(frozen=True)
@@ -43,25 +60,14 @@ class ViewKind:
     solarize: float = 0.0  # probability
 
 
-class ViewDraw(NamedTuple):
-    """Everything random about one view."""
-
-    box: tuple[int, int, int, int]  # top, left, height, width, in pixels
-    flip: bool
-    jitter: dict[str, Any] | None  # torchvision's order and factors
-    grey: bool
-    blur_radius: float | None
-    solarize: bool
-
-
 class MultiCrop:
-    """An image to its global and local views: the reference path, on PIL images with torchvision.
+    """An image to its global and local views.
 
-    What is drawn is kept apart from how it is rendered, so that a view can say where it comes from and another
-    renderer can be held against this one. All randomness comes from the seed of the call.
+    What is drawn is kept apart from how it is rendered, so that a view can say where it comes from and one renderer
+    can be held against the other. All randomness comes from the seed of the call.
     """
 
-    jitter = v2.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+    jitter = (("brightness", 0.6, 1.4), ("contrast", 0.6, 1.4), ("saturation", 0.8, 1.2), ("hue", -0.1, 0.1))
     jitter_probability, grey_probability, flip_probability = 0.8, 0.2, 0.5
     blur_radii = (0.1, 2.0)
 
@@ -73,75 +79,96 @@ class MultiCrop:
         num_local_views: int,
         global_scale: tuple[float, float],
         local_scale: tuple[float, float],
+        path: Literal["fast", "reference"] = "fast",
     ):
         self.kinds = [
             ViewKind(global_size, global_scale, blur=1.0),
             ViewKind(global_size, global_scale, blur=0.1, solarize=0.2),
             *[ViewKind(local_size, local_scale, blur=0.5)] * num_local_views,
         ]
-        self.local_size = local_size
+        self.local_size, self.path = local_size, path
 
     def __call__(self, image: Image.Image, seed: int) -> ViewBatch:
         """The views of one image; equal seeds give equal views."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            draws = [self.draw(image, kind) for kind in self.kinds]
-        views = [self.render(image, draw, kind.size) for draw, kind in zip(draws, self.kinds, strict=True)]
+        random = Random(seed)
+        draws = [self.draw(image.size, kind, random) for kind in self.kinds]
+        views = self.render(image, draws)
         boxes = torch.tensor([_relative_box(draw.box, image.size) for draw in draws])  # (V, 4)
         flips = torch.tensor([draw.flip for draw in draws])  # (V,)
-        no_views = torch.empty(0, 3, self.local_size, self.local_size)
         return ViewBatch(
-            torch.stack(views[:NUM_GLOBAL_VIEWS]),
-            torch.stack(views[NUM_GLOBAL_VIEWS:]) if len(views) > NUM_GLOBAL_VIEWS else no_views,
+            _stacked(views[:NUM_GLOBAL_VIEWS], self.kinds[0].size),
+            _stacked(views[NUM_GLOBAL_VIEWS:], self.local_size),
             boxes[:NUM_GLOBAL_VIEWS],
             boxes[NUM_GLOBAL_VIEWS:],
             flips[:NUM_GLOBAL_VIEWS],
             flips[NUM_GLOBAL_VIEWS:],
         )
 
-    def draw(self, image: Image.Image, kind: ViewKind) -> ViewDraw:
-        """Draw one view from torch's generator, with torchvision's own distributions."""
-        crop = v2.RandomResizedCrop(kind.size, scale=kind.scale).make_params([image])
+    def draw(self, image_size: tuple[int, int], kind: ViewKind, random: Random) -> ViewDraw:
+        """Draw one view of an image (width, height), with torchvision's distributions.
+
+        Not torchvision's own draws: hundreds of scalar tensors for ten views cost as much as decoding the image.
+        """
+        jitter = [(name, random.uniform(low, high)) for name, low, high in self.jitter]
+        random.shuffle(jitter)
         return ViewDraw(
-            box=(crop["top"], crop["left"], crop["height"], crop["width"]),
-            flip=_happens(self.flip_probability),
-            jitter=self.jitter.make_params([image]) if _happens(self.jitter_probability) else None,
-            grey=_happens(self.grey_probability),
-            blur_radius=torch.empty(()).uniform_(*self.blur_radii).item() if _happens(kind.blur) else None,
-            solarize=_happens(kind.solarize),
+            box=_draw_box(image_size, kind.scale, random),
+            flip=random.random() < self.flip_probability,
+            jitter=tuple(jitter) if random.random() < self.jitter_probability else (),
+            grey=random.random() < self.grey_probability,
+            blur_radius=random.uniform(*self.blur_radii) if random.random() < kind.blur else None,
+            solarize=random.random() < kind.solarize,
         )
 
-    def render(self, image: Image.Image, draw: ViewDraw, size: int) -> Tensor:
-        """One drawn view as a normalised tensor (3, size, size)."""
-        view = F.resized_crop(image, *draw.box, size=[size, size], interpolation=InterpolationMode.BICUBIC)
-        if draw.flip:
-            view = F.horizontal_flip(view)
-        if draw.jitter is not None:
-            view = self.jitter.transform(view, draw.jitter)
-        if draw.grey:
-            view = F.rgb_to_grayscale(view, num_output_channels=3)
-        if draw.blur_radius is not None:
-            view = view.filter(ImageFilter.GaussianBlur(draw.blur_radius))
-        if draw.solarize:
-            view = F.solarize(view, threshold=128)
-        return normalised(view)
+    def render(self, image: Image.Image, draws: list[ViewDraw]) -> list[Pixels]:
+        """Every drawn view (size, size, 3), in the order of the kinds."""
+        sizes = [kind.size for kind in self.kinds]
+        if self.path == "reference":
+            return [render_reference(image, draw, size) for draw, size in zip(draws, sizes, strict=True)]
+        pixels = np.array(image)
+        return [render_fast(pixels, draw, size) for draw, size in zip(draws, sizes, strict=True)]
 
 
-def normalised(image: Image.Image) -> Tensor:
-    """An RGB image as a float tensor (3, H, W) with ImageNet's mean and deviation."""
-    tensor: Tensor = F.to_dtype(F.pil_to_tensor(image), torch.float32, scale=True)
-    return F.normalize(tensor, list(IMAGENET_MEAN), list(IMAGENET_STD), inplace=True)
+def normalised(images: Tensor) -> Tensor:
+    """Images (..., 3, H, W) of uint8 as floats with ImageNet's mean and deviation; floats are taken as done."""
+    if images.is_floating_point():
+        return images
+    mean, std = (torch.tensor(v, device=images.device).view(3, 1, 1) for v in (IMAGENET_MEAN, IMAGENET_STD))
+    return images.float().sub_(255 * mean).div_(255 * std)
+
+
+def as_tensor(image: Image.Image) -> Tensor:
+    """An RGB image as (3, H, W), uint8."""
+    tensor: Tensor = F.pil_to_tensor(image)
+    return tensor
 
 
 def centre_view(image: Image.Image, size: int) -> Tensor:
-    """The evaluation view: shorter side to size x 256/224, centre crop (the paper's 256 and 224)."""
+    """The evaluation view as uint8: shorter side to size x 256/224, centre crop (the paper's 256 and 224)."""
     shorter = round(size * 256 / 224)
     image = F.resize(image, [shorter], interpolation=InterpolationMode.BICUBIC)
-    return normalised(F.center_crop(image, [size, size]))
+    return as_tensor(F.center_crop(image, [size, size]))
 
 
-def _happens(probability: float) -> bool:
-    return bool(torch.rand(()) < probability)
+def _draw_box(image_size: tuple[int, int], scale: tuple[float, float], random: Random) -> tuple[int, int, int, int]:
+    """A random resized crop: a share of the area, and a ratio between 3:4 and 4:3, uniform in its logarithm."""
+    image_width, image_height = image_size
+    for _ in range(10):
+        area = random.uniform(*scale) * image_width * image_height
+        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        width, height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < width <= image_width and 0 < height <= image_height:
+            top, left = random.randint(0, image_height - height), random.randint(0, image_width - width)
+            return top, left, height, width
+    # No luck, as with a panorama: the largest box at the centre whose ratio is allowed.
+    width, height = min(image_width, round(image_height * 4 / 3)), min(image_height, round(image_width * 4 / 3))
+    return (image_height - height) // 2, (image_width - width) // 2, height, width
+
+
+def _stacked(views: list[Pixels], size: int) -> Tensor:
+    """(size, size, 3) each -> (V, 3, size, size), channels last in memory."""
+    stack = np.stack(views) if views else np.empty((0, size, size, 3), np.uint8)
+    return torch.from_numpy(stack).permute(0, 3, 1, 2)
 
 
 def _relative_box(box: tuple[int, int, int, int], image_size: tuple[int, int]) -> tuple[float, float, float, float]:

@@ -2,6 +2,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from timm.optim.lars import Lars
 from torch import Tensor, nn
 
 
@@ -15,10 +16,12 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
 
 
 def build_optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
-    """SGD with momentum 0.9 or AdamW; rate and decay are set before each step by `set_rates`."""
+    """SGD or LARS with momentum 0.9, or AdamW; rate and decay are set before each step by `set_rates`."""
     groups = parameter_groups(module)
     if name == "sgd":
         return torch.optim.SGD(groups, lr=0.0, momentum=0.9)
+    if name == "lars":
+        return Lars(groups, lr=0.0, momentum=0.9)  # adapts the rates of weights, not of biases and norms
     return torch.optim.AdamW(groups, lr=0.0)
 
 

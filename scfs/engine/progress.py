@@ -1,53 +1,13 @@
-import json
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
-from torch.utils.tensorboard import SummaryWriter
-
-from scfs.engine.runfolder import METRICS
 
 PLAIN_SECONDS = 10.0  # between lines where there is no terminal
-
-
-class MetricsLog:
-    """One row of named numbers per logged step, the same in metrics.jsonl and in TensorBoard.
-
-    Rows after `start_step` are cut off, so that a resumed run leaves the file of an unbroken one.
-    """
-
-    def __init__(self, folder: Path, start_step: int):
-        self.path = folder / METRICS
-        rows = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-        kept = [row for row in rows if _step_of(row) <= start_step]
-        part = self.path.with_name(METRICS + ".part")
-        part.write_text("".join(row + "\n" for row in kept), encoding="utf-8")
-        part.replace(self.path)
-        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else None)
-
-    def write(self, row: Mapping[str, float]) -> None:
-        """Append a row; it must have a `step`."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        for name, value in row.items():
-            if name != "step":
-                self.board.add_scalar(name, value, int(row["step"]))
-
-    def close(self) -> None:
-        """Flush TensorBoard's file."""
-        self.board.close()
-
-
-def _step_of(row: str) -> int:
-    try:
-        return int(json.loads(row)["step"])
-    except (json.JSONDecodeError, KeyError):
-        return 2**62  # a line cut short by a crash
 
 
 class ProgressDisplay:

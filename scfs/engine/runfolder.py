@@ -14,13 +14,13 @@ from scfs.errors import UserError
 SETTINGS, METRICS, LAST = "settings.toml", "metrics.jsonl", "last.pt"
 
 
-def free_folder(name: str) -> Path:
-    """runs/NAME, or the next free runs/NAME-2, runs/NAME-3, ..."""
-    folder, number = Path("runs") / name, 1
-    while folder.exists():
+def free_path(name: str, suffix: str = "") -> Path:
+    """runs/NAME, or the next free runs/NAME-2, runs/NAME-3, ...; with a suffix, a file's."""
+    path, number = Path("runs") / f"{name}{suffix}", 1
+    while path.exists():
         number += 1
-        folder = Path("runs") / f"{name}-{number}"
-    return folder
+        path = Path("runs") / f"{name}-{number}{suffix}"
+    return path
 
 
 def create(folder: Path, *, resume: bool) -> None:

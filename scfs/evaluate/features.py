@@ -1,21 +1,35 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from rich.console import Console
+from rich.progress import Progress
 from torch import Tensor, nn
 
-from scfs.data.loader import labelled_loader
+from scfs.data.loader import centre_loader, num_workers
 from scfs.data.sources import Source
+from scfs.data.views import normalised
+from scfs.distributed import gather, num_processes, rank
+from scfs.errors import UserError
+
+MAX_UNREADABLE = 0.01  # share of the images
 
 
 class LabelledFeatures(NamedTuple):
-    """Pooled features and classes of every image of a source."""
+    """Pooled features and classes of the images of a source."""
 
     features: Tensor  # (images, C) float32, on the CPU
-    labels: Tensor  # (images,)
+    labels: Tensor  # (images,); -1 where there are no classes
 
 
-@torch.no_grad()
+class Extracted(NamedTuple):
+    """Features of every image that can be read, in the order of the source."""
+
+    labelled: LabelledFeatures
+    places: list[int]  # of the images, in the source
+    unreadable: list[str]  # name and reason of the others
+
+
 def extract(
     backbone: nn.Module,
     source: Source,
@@ -25,18 +39,80 @@ def extract(
     workers: int,
     device: torch.device,
     on_batch: Callable[[int], None] = lambda _: None,
-) -> LabelledFeatures:
-    """Pooled features of the centre views of a labelled source; the backbone is left as it was found."""
+) -> Extracted:
+    """Pooled features of the centre views of a source; the backbone is left as it was found.
+
+    Several processes share the images, and each gets all the features.
+    """
     was_training = {module: module.training for module in backbone.modules()}
     backbone.eval()
-    features, labels = [], []
-    for images, classes in labelled_loader(
-        source, size, batch_size=batch_size, workers=workers, pin=device.type == "cuda"
-    ):
-        pooled, _ = backbone(images.to(device, non_blocking=True))
-        features.append(pooled.float().cpu())
-        labels.append(classes)
-        on_batch(len(images))
+    parts = gather(_extract_share(backbone, source, size, batch_size, workers, device, on_batch))
     for module, training in was_training.items():
         module.training = training
-    return LabelledFeatures(torch.cat(features), torch.cat(labels))
+    places, features, labels = (torch.cat(column) for column in zip(*(part[:3] for part in parts), strict=True))
+    unreadable = [problem for part in parts for problem in part[3]]
+    if len(unreadable) > MAX_UNREADABLE * len(source):
+        raise UserError(
+            f"{len(unreadable)} of {len(source)} images cannot be read, such as: {unreadable[0]}; "
+            "repair or remove them first."
+        )
+    order = places.argsort()
+    labelled = LabelledFeatures(features[order], labels[order])
+    return Extracted(labelled, places[order].tolist(), unreadable)
+
+
+def extract_shown(
+    backbone: nn.Module,
+    sources: Sequence[Source],
+    *,
+    size: int,
+    batch_size: int,
+    workers: int | str,
+    device: torch.device,
+    console: Console,
+) -> list[Extracted]:
+    """The same of several sources with a progress bar, naming what cannot be read."""
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("features", total=sum(len(range(rank(), len(s), num_processes())) for s in sources))
+        found = [
+            extract(
+                backbone,
+                source,
+                size=size,
+                batch_size=batch_size,
+                workers=num_workers(workers, device),
+                device=device,
+                on_batch=lambda images: progress.advance(task, images),
+            )
+            for source in sources
+        ]
+    for problem in (problem for part in found for problem in part.unreadable):
+        console.print(f"Left out: {problem}", style="yellow", soft_wrap=True, highlight=False, markup=False)
+    return found
+
+
+@torch.no_grad()
+def _extract_share(
+    backbone: nn.Module,
+    source: Source,
+    size: int,
+    batch_size: int,
+    workers: int,
+    device: torch.device,
+    on_batch: Callable[[int], None],
+) -> tuple[Tensor, Tensor, Tensor, list[str]]:
+    """Places, features and labels of this process's images, and what could not be read."""
+    if len(source) < num_processes():
+        raise UserError(f"{len(source)} images cannot be shared by {num_processes()} processes; start fewer.")
+    share = range(rank(), len(source), num_processes())
+    places, features, labels, unreadable = [], [], [], []
+    pin = device.type == "cuda"
+    for batch in centre_loader(source, size, share, batch_size=batch_size, workers=workers, pin=pin):
+        pooled, _ = backbone(normalised(batch.views.to(device, non_blocking=True)))
+        read = torch.tensor([not problem for problem in batch.unreadable])
+        places.append(batch.places[read])
+        features.append(pooled.float().cpu()[read])
+        labels.append(batch.labels[read])
+        unreadable += [problem for problem in batch.unreadable if problem]
+        on_batch(len(batch.views))
+    return torch.cat(places), torch.cat(features), torch.cat(labels), unreadable

@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -12,11 +11,10 @@ from PIL import Image
 from torch import Tensor
 
 from scfs.backbones import Backbone
-from scfs.data.views import IMAGENET_MEAN, IMAGENET_STD, MultiCrop, normalised
+from scfs.data.views import MultiCrop, as_tensor, normalised
 from scfs.method.search import search_attention
 
 COLOURS = ("tab:red", "tab:orange", "tab:cyan", "tab:pink", "tab:olive", "tab:purple", "tab:brown", "tab:blue")
-Picture = npt.NDArray[np.float32]
 
 
 def save_views(path: Path, images: Sequence[Image.Image], multi_crop: MultiCrop, seed: int) -> None:
@@ -31,7 +29,7 @@ def save_views(path: Path, images: Sequence[Image.Image], multi_crop: MultiCrop,
         for i, (box, view, cell) in enumerate(zip(boxes.tolist(), flat, cells[1:], strict=True)):
             colour = "white" if i < len(views.global_views) else COLOURS[(i - 2) % len(COLOURS)]
             cells[0].add_patch(_outline(box, image.size, colour))
-            cell.imshow(as_picture(view))
+            cell.imshow(view.movedim(0, -1).numpy())
             _frame(cell, colour)
     names = ["image", "global 1", "global 2", *(f"local {i + 1}" for i in range(columns - 3))]
     _titles(axes[0], names)
@@ -53,12 +51,12 @@ def save_attention(
     backbone.eval()
     for image, cells in zip(images, axes, strict=True):
         cells[0].imshow(image)
-        whole = normalised(image.resize((side, side), Image.Resampling.BICUBIC)).unsqueeze(0)
+        whole = normalised(as_tensor(image.resize((side, side), Image.Resampling.BICUBIC)))[None]
         key_maps = backbone(whole)[1]
         for query in range(queries):
             box = _square(image, rng)
             crop = image.crop(box).resize((query_size, query_size), Image.Resampling.BICUBIC)
-            query_maps = backbone(normalised(crop).unsqueeze(0))[1]
+            query_maps = backbone(normalised(as_tensor(crop))[None])[1]
             first = 1 + query * (1 + len(layers))
             share = [box[0] / image.width, box[1] / image.height, box[2] / image.width, box[3] / image.height]
             cells[0].add_patch(_outline(share, image.size, COLOURS[query]))
@@ -91,13 +89,6 @@ def save_curves(path: Path, rows: Sequence[dict[str, float]]) -> None:
         if axis.lines:
             axis.legend(fontsize=8)
     _save(figure, path)
-
-
-def as_picture(view: Tensor) -> Picture:
-    """A normalised view (3, H, W) as colours (H, W, 3) from 0 to 1."""
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    picture: Picture = (view * std + mean).clamp(0, 1).permute(1, 2, 0).numpy()
-    return picture
 
 
 def _grid(rows: int, columns: int) -> tuple[Figure, Any]:

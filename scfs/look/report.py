@@ -6,6 +6,7 @@ from rich.console import Console
 
 from scfs.backbones import load_backbone
 from scfs.config import Config
+from scfs.data.loader import readable_image
 from scfs.data.sources import open_train
 from scfs.data.views import MultiCrop
 from scfs.engine.runfolder import SETTINGS, read_metrics
@@ -55,8 +56,8 @@ def report(run: Path, console: Console) -> None:
     config = check(Config, read_toml(run / SETTINGS))
     loaded = load_backbone(str(run))
     rows = read_metrics(run)
-    source = open_train(config.data.source)
-    images = [source.image(i) for i in range(min(NUM_IMAGES, len(source)))]
+    source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
+    images = [readable_image(source, i)[0] for i in range(min(NUM_IMAGES, len(source)))]
     folder = run / "report"
     paths = {name: folder / name for name in ("views.png", "attention.png", "curves.png", "index.html")}
     save_views(paths["views.png"], images, MultiCrop(**config.crops), config.seed)

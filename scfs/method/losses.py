@@ -23,18 +23,24 @@ def view_loss(student_logits: Tensor, teacher_probs: Tensor, temperature: float)
 
 
 def search_loss(
-    student_logits: Tensor, teacher_probs: Tensor, temperature: float, weights: Tensor | None = None
+    student_logits: Tensor,
+    teacher_probs: Tensor,
+    temperature: float,
+    weights: Tensor | None = None,
+    num_pairs: Tensor | None = None,
 ) -> Tensor:
     """Contrast each query view with the features it searched (Eq. 11), averaged over the pairs of non-zero weight.
 
     student_logits: (N, B, K). teacher_probs: (G, N, B, K). weights: (G, N, B) of 0 and 1, all 1 if absent.
+    num_pairs: how many pairs to divide by, their own number if absent; with several processes it is the mean of theirs.
     """
     log_probs = F.log_softmax(widen(student_logits) / temperature, dim=-1)
     pairs = -(teacher_probs * log_probs).sum(dim=-1)  # (G, N, B)
     # Differs from the paper: a mean over pairs, as above.
     if weights is None:
         return pairs.mean()
-    return (pairs * weights).sum() / weights.sum().clamp(min=1)
+    counted = weights.sum() if num_pairs is None else num_pairs
+    return (pairs * weights).sum() / counted.clamp(min=1e-6)  # no pair at all: no loss
 
 
 def sharpen(logits: Tensor, temperature: float) -> Tensor:

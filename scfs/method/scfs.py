@@ -1,6 +1,6 @@
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, cast
 
 import torch
@@ -47,8 +47,10 @@ class SCFS(nn.Module):
         variant: Variant = "paper",
         student_temp: float = 0.1,
         center_momentum: float = 0.9,
+        mean_over_processes: Callable[[Tensor], Tensor] = lambda tensor: tensor,
     ):
         super().__init__()
+        self.mean_over_processes = mean_over_processes
         self.student = student
         self.teacher = copy.deepcopy(student).requires_grad_(False)
         self.layers = layers
@@ -107,7 +109,8 @@ class SCFS(nn.Module):
                 teacher_logits, weights = self._search(i, query_maps, key_maps, batch)  # (G, N, B, K)
             focus = center.sharpen if plan.search_center else sharpen
             teacher_probs = focus(teacher_logits, teacher_temp)
-            loss = search_loss(query_logits, teacher_probs, self.student_temp, weights)
+            num_pairs = None if weights is None else self.mean_over_processes(weights.sum())
+            loss = search_loss(query_logits, teacher_probs, self.student_temp, weights, num_pairs)
             terms["search"] = Term(loss, teacher_probs)
         return {f"{name}/{self.layers[i]}": Term(t.loss / len(terms), t.teacher_probs) for name, t in terms.items()}
 

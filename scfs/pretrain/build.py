@@ -1,9 +1,18 @@
-from scfs.backbones import Backbone
+from typing import cast
+
+import torch
+
+from scfs.backbones import Backbone, load_weights
 from scfs.config import Config
+from scfs.distributed import mean_over_processes, parallel, synchronise_batch_norms
+from scfs.engine.optim import build_optimizer
+from scfs.engine.precision import Precision
+from scfs.engine.recompute import recompute_blocks
 from scfs.errors import UserError
 from scfs.method.encoder import Encoder
 from scfs.method.heads import ProjectionHead, SearchHead
 from scfs.method.scfs import SCFS
+from scfs.pretrain.step import Learner
 
 
 def build_backbone(config: Config) -> Backbone:
@@ -15,6 +24,7 @@ def build_backbone(config: Config) -> Backbone:
 def build_method(config: Config) -> SCFS:
     """Student, teacher and centers of resolved settings, with fresh weights; only the heads that the mode uses."""
     method, backbone = config.method, build_backbone(config)
+    backbone.check_sizes(config.views.global_size, *[config.views.local_size][: config.num_local_views])
     if not method.data_term and backbone.layers[-1] != backbone.deepest_layer:
         raise UserError(
             f"method.data_term = false needs '{backbone.deepest_layer}' among backbone.layers; "
@@ -47,4 +57,26 @@ def build_method(config: Config) -> SCFS:
         variant=method.variant,
         student_temp=method.student_temp,
         center_momentum=method.center_momentum,
+        mean_over_processes=mean_over_processes,
     )
+
+
+def start_from(method: SCFS, weights: str) -> str:
+    """Give student and teacher the backbone of a run or of a file of weights; says what was taken."""
+    taken = load_weights(cast(Backbone, method.student.backbone), weights)
+    method.teacher.backbone.load_state_dict(method.student.backbone.state_dict())
+    return str(taken)
+
+
+def build_learner(config: Config, method: SCFS, device: torch.device) -> Learner:
+    """The method on its device with its optimizer, ready for one process or many."""
+    method = synchronise_batch_norms(method.to(device), device).train()
+    if config.run.channels_last:
+        method.to(memory_format=torch.channels_last)
+    if config.run.gradient_checkpointing:
+        recompute_blocks(method.student.backbone)
+    if config.run.compile:
+        for encoder in (method.student, method.teacher):
+            encoder.backbone.compile()
+    optimizer = build_optimizer(config.optim.name, method.student)
+    return Learner(method, parallel(method, device), optimizer, Precision(config.optim.precision, device))

@@ -19,7 +19,9 @@ class OnlineKnn:
         self.size, self.workers, self.device = config.views.global_size, workers, device
         if source.classes and config.run.knn_every_epochs:
             try:
-                self.sources = open_labelled(config.data.source)
+                self.sources = open_labelled(
+                    config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels
+                )
             except UserError as error:  # good enough to train on, not to score
                 self.why_not = str(error)
 
@@ -28,7 +30,7 @@ class OnlineKnn:
         if self.sources is None:
             return None
         train, val = (
-            extract(backbone, source, size=self.size, batch_size=128, workers=self.workers, device=self.device)
+            extract(backbone, source, size=self.size, batch_size=128, workers=self.workers, device=self.device).labelled
             for source in self.sources
         )
         return knn_accuracy(train, val, num_classes=len(self.sources[0].classes), ks=(K,))[K]

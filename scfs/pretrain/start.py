@@ -2,17 +2,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from scfs.config import Config
+from scfs.distributed import first_does, gather
 from scfs.engine import checkpoint, runfolder
 from scfs.errors import UserError
-from scfs.method.scfs import SCFS
 from scfs.pretrain.auto import Choice
+from scfs.pretrain.step import Learner
 
 FREE_SECTION = "run"  # where, how and how often is said; these settings may change on resuming
-FREE_SETTINGS = {"data.workers"}
+FREE_SETTINGS = {"data.workers", "data.max_unreadable"}
 
 
 def find_checkpoint(folder: Path, config: Config) -> dict[str, Any] | None:
@@ -32,24 +32,22 @@ def find_checkpoint(folder: Path, config: Config) -> dict[str, Any] | None:
     return saved
 
 
-def restore(saved: dict[str, Any], method: SCFS, optimizer: torch.optim.Optimizer) -> int:
-    """Put networks, centers and optimizer back as they were; returns the number of steps done."""
-    method.load_state_dict(saved["method"])
-    optimizer.load_state_dict(saved["optimizer"])
-    return int(saved["step"])
+def refuse_differing(config: Config) -> None:
+    """All processes must have been given the same settings."""
+    first, *others = (dict(_flat(theirs)) for theirs in gather(config.model_dump(mode="json")))
+    for rank, theirs in enumerate(others, start=1):
+        for name, value in first.items():
+            if theirs[name] != value:
+                raise UserError(
+                    f"Processes 0 and {rank} were given different settings ({name} = {value!r} and {theirs[name]!r}); "
+                    "start all with the same recipe and flags."
+                )
 
 
-def save(path: Path, step: int, config: Config, method: SCFS, optimizer: torch.optim.Optimizer) -> None:
+def save(path: Path, step: int, config: Config, learner: Learner) -> None:
     """Everything a run needs to go on, in one file. All randomness is a function of (seed, step): none is stored."""
-    checkpoint.save(
-        path,
-        {
-            "step": step,
-            "settings": config.model_dump(mode="json"),
-            "method": method.state_dict(),
-            "optimizer": optimizer.state_dict(),
-        },
-    )
+    content = {"step": step, "settings": config.model_dump(mode="json"), **learner.state_dict()}
+    first_does(lambda: checkpoint.save(path, content))
 
 
 def announce(console: Console, config: Config, choices: list[Choice], facts: dict[str, Any]) -> None:

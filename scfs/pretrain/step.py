@@ -1,11 +1,17 @@
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
 from scfs.config import Config
 from scfs.data.views import ViewBatch
+from scfs.distributed import mean_over_processes, sum_over_processes, unsynchronised
 from scfs.engine.optim import clip_gradients, set_rates
+from scfs.engine.precision import Precision
 from scfs.engine.schedules import cosine, linear
 from scfs.errors import UserError
 from scfs.method.scfs import SCFS
@@ -54,26 +60,72 @@ def schedule(config: Config, step: int, steps_per_epoch: int) -> Now:
     )
 
 
+@dataclass(frozen=True)
+class Learner:
+    """What learns, and how it moves."""
+
+    method: SCFS
+    parallel: nn.Module  # the method, or the method wrapped so that processes share gradients
+    optimizer: torch.optim.Optimizer
+    precision: Precision
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, centers, optimizer and loss scale: all that moves."""
+        return {
+            "method": self.method.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "precision": self.precision.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put everything back as it was."""
+        self.method.load_state_dict(state["method"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.precision.load_state_dict(state["precision"])
+
+
 def train_step(
-    method: SCFS, batch: ViewBatch, optimizer: torch.optim.Optimizer, now: Now, *, clip: str, clip_norm: float
+    learner: Learner, batches: Sequence[ViewBatch], now: Now, *, clip: str, clip_norm: float
 ) -> dict[str, float]:
-    """One update of student, centers and teacher. Returns the losses and vitals by name, as logged."""
+    """One update of student, centers and teacher from one or more parts of a batch.
+
+    Returns the losses and vitals by name, as logged: means over the parts and over all processes.
+    """
+    method, optimizer, precision = learner.method, learner.optimizer, learner.precision
     set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay)
     optimizer.zero_grad(set_to_none=True)
-    losses, vitals = method(batch, now.teacher_temp)
-    loss = torch.stack(list(losses.values())).sum()
-    if not math.isfinite(loss.item()):  # before anything moves
+    parts = [
+        _backward(learner, batch, now.teacher_temp, share=1 / len(batches), last=i == len(batches))
+        for i, batch in enumerate(batches, start=1)
+    ]
+    means = mean_over_processes(torch.stack([torch.stack(list(part.values())) for part in parts]).mean(dim=0))
+    numbers = dict(zip(parts[0], means.tolist(), strict=True))
+    if not math.isfinite(numbers["loss"]):  # before anything moves
         raise UserError(
-            f"The loss became {loss.item()} at step {now.step}; lower optim.lr or lengthen optim.warmup_epochs, "
+            f"The loss became {numbers['loss']} at step {now.step}; lower optim.lr or lengthen optim.warmup_epochs, "
             "and start again or resume from the last checkpoint."
         )
-    loss.backward()
     if now.last_layer_frozen and method.student.head is not None:
         method.student.head.last.weight.grad = None
+    precision.unscale(optimizer)
     clip_gradients(method.student.parameters(), clip, clip_norm)
-    optimizer.step()
+    precision.step(optimizer)
+    sum_over_processes(center.pending for center in method.centers())
     for center in method.centers():
         center.commit()
     method.update_teacher(now.momentum)
+    return numbers
+
+
+def _backward(
+    learner: Learner, batch: ViewBatch, teacher_temp: float, *, share: float, last: bool
+) -> dict[str, Tensor]:
+    """Add the gradients of one part of a batch; processes meet after the last part only."""
+    views = batch.to(learner.precision.device).normalised()
+    with nullcontext() if last else unsynchronised(learner.parallel):
+        with learner.precision.autocast():
+            losses, vitals = learner.parallel(views, teacher_temp)
+        loss = torch.stack(list(losses.values())).sum()
+        learner.precision.backward(loss * share)
     named = {"loss": loss, **{f"loss/{name}": value for name, value in losses.items()}, **vitals}
-    return {name: value.item() for name, value in named.items()}
+    return {name: value.detach() for name, value in named.items()}

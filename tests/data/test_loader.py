@@ -1,8 +1,18 @@
 import pytest
 import torch
 
-from scfs.data.loader import StepSampler, ViewDataset, epoch_order, labelled_loader, num_cores, num_workers, view_loader
-from scfs.data.sources import SceneSource, read_folder
+from scfs.data.files import read_folder
+from scfs.data.loader import (
+    StepSampler,
+    ViewDataset,
+    centre_loader,
+    epoch_order,
+    num_cores,
+    num_workers,
+    readable_image,
+    view_loader,
+)
+from scfs.data.sources import SceneSource
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
 
@@ -15,7 +25,7 @@ def batches(*, workers=0, start_step=0, seed=0):
     )
     dataset = ViewDataset(SceneSource("train", IMAGES), views, seed)
     sampler = StepSampler(IMAGES, BATCH, EPOCHS, seed=seed, start_step=start_step)
-    return list(view_loader(dataset, sampler, workers=workers, pin=False))
+    return [part.views for [part] in view_loader(dataset, sampler, workers=workers, pin=False)]
 
 
 def same(ours, theirs):
@@ -46,7 +56,7 @@ def test_epochs_differ_in_order_and_in_views():
         global_size=16, local_size=8, num_local_views=0, global_scale=(0.25, 1.0), local_scale=(0.05, 0.25)
     )
     dataset = ViewDataset(SceneSource("train", IMAGES), views, seed=0)
-    assert not torch.equal(dataset[0, 3].global_views, dataset[1, 3].global_views)
+    assert not torch.equal(dataset[0, 3].views.global_views, dataset[1, 3].views.global_views)
 
 
 def test_every_epoch_sees_distinct_images_and_drops_the_rest():
@@ -67,12 +77,52 @@ def test_a_loader_leaves_torchs_generator_alone():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_unreadable_image_is_one_sentence(photos, workers):
+def test_an_unreadable_image_is_left_out_of_scores(photos, workers):
     (photos / "dogs" / "3.jpg").write_bytes(b"no image")
-    with pytest.raises(UserError) as caught:
-        list(labelled_loader(read_folder(photos), 16, batch_size=4, workers=workers, pin=False))
-    assert str(caught.value).startswith("Cannot read image")
-    assert "\n" not in str(caught.value)
+    source = read_folder(photos)
+    found = list(centre_loader(source, 16, range(1, 12), batch_size=4, workers=workers, pin=False))
+    assert torch.cat([batch.places for batch in found]).tolist() == list(range(1, 12))
+    assert torch.cat([batch.labels for batch in found]).tolist() == [0] * 5 + [1] * 6
+    problems = [problem for batch in found for problem in batch.unreadable]
+    assert [i for i, problem in enumerate(problems, start=1) if problem] == [9]
+    assert "3.jpg" in problems[8]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_unreadable_image_is_replaced_by_the_next(photos, workers):
+    for name in ("0.jpg", "5.jpg"):  # the first and the last of the second class
+        (photos / "dogs" / name).write_bytes(b"no image")
+    source = read_folder(photos)
+    assert readable_image(source, 6)[0] == source.image(7)
+    last, problems = readable_image(source, 11)
+    assert last == source.image(0)
+    assert len(problems) == 1
+    assert "5.jpg" in problems[0]
+    views = MultiCrop(
+        global_size=16, local_size=8, num_local_views=0, global_scale=(0.25, 1.0), local_scale=(0.05, 0.25)
+    )
+    loader = view_loader(ViewDataset(source, views, 0), StepSampler(12, 4, 1, seed=0), workers=workers, pin=False)
+    named = [name for parts in loader for part in parts for name in part.unreadable]
+    assert len(named) == 2
+    assert {"0.jpg" in name for name in named} == {True, False}
+
+
+def test_nothing_but_unreadable_images_is_refused(photos):
+    for path in photos.rglob("*.jpg"):
+        path.write_bytes(b"no image")
+    with pytest.raises(UserError, match="12 images in a row cannot be read"):
+        readable_image(read_folder(photos), 3)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_processes_and_parts_share_each_batch(parts):
+    whole = list(StepSampler(23, 8, 2, seed=0, start_step=1))
+    shares = [list(StepSampler(23, 8, 2, seed=0, start_step=1, parts=parts, rank=r, num_processes=2)) for r in (0, 1)]
+    for step, batch in enumerate(whole):
+        mine = [key for part in range(parts) for share in shares for key in share[step * parts + part]]
+        assert mine == batch
+    assert {len(part) for share in shares for part in share} == {4 // parts}
+    assert len(StepSampler(23, 8, 2, seed=0, start_step=1, parts=parts)) == 3 * parts
 
 
 def test_automatic_workers():

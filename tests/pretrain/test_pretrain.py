@@ -64,7 +64,7 @@ def interrupted_after(step, monkeypatch):
     real = loop.train_step
 
     def train_step(*args, **kwargs):
-        if args[3].step == step:
+        if args[2].step == step:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(*args, **kwargs)
 

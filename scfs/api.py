@@ -1,0 +1,28 @@
+"""The tool from Python. Everything here is also there as `scfs.NAME`, and is imported when it is first used."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from scfs.config import Config
+from scfs.method.search import search_attention
+from scfs.pretrain.loop import pretrain
+from scfs.pretrained import PretrainedBackbone, load_backbone
+from scfs.recipe import check, read_toml
+
+__all__ = ["PretrainedBackbone", "load_backbone", "pretrain_backbone", "search_attention"]
+
+
+def pretrain_backbone(
+    recipe: str | Path | Mapping[str, Any], settings: Mapping[str, Any] | None = None, *, resume: bool = False
+) -> Path:
+    """Pre-train from a recipe, a TOML file or the same as nested dictionaries; returns the run folder.
+
+    `settings` come on top, named as on the command line: {"optim.epochs": 5}.
+    """
+    from_file = isinstance(recipe, str | Path)
+    values = read_toml(Path(recipe)) if isinstance(recipe, str | Path) else recipe
+    name = Path(recipe).stem if from_file else "run"  # type: ignore[arg-type]
+    return pretrain(check(Config, values, settings), name=name, resume=resume, console=Console())

@@ -1,0 +1,84 @@
+"""Text files that say which images, or which classes, are meant: one a line; blank lines and # comments are skipped."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from scfs.data.decode import MAX_PIXELS
+from scfs.data.files import NO_LABELS, FileSource, Labels
+from scfs.data.paths import Files, Names
+from scfs.errors import UserError
+
+
+def read_list(path: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
+    """The images a list names, in its order: paths from the list's folder on, each with a label after a tab or none."""
+    paths, words = zip(*_split_lines(path), strict=True)
+    files = list_files(str(path.parent), paths, origin=str(path))
+    labels, classes = _labels(path, paths, words)
+    return FileSource(files, labels, classes, max_pixels=max_pixels)
+
+
+def read_class_list(path: Path) -> list[str]:
+    """The classes a list names; what follows a tab is a remark."""
+    names = [os.fsdecode(name) for name, _ in _split_lines(path)]
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UserError(f"Class list {path} names '{name}' twice; name each class once.")
+        seen.add(name)
+    return names
+
+
+def list_files(root: str, paths: Sequence[bytes], *, origin: str) -> Files:
+    """Paths below a root as `Files`, all of which exist. `origin` is what named them."""
+    places: dict[bytes, int] = {}
+    folder_of, names = np.empty(len(paths), np.int32), []
+    for i, path in enumerate(paths):
+        folder, name = os.path.split(path)
+        folder_of[i] = places.setdefault(folder, len(places))
+        names.append(name)
+    files = Files(root, Names.of(list(places)), folder_of, Names.of(names))
+    # One listing per folder: on a network drive, a million questions about single files would take minutes.
+    present = [_entries(root, folder) for folder in places]
+    absent = [i for i, place in enumerate(folder_of.tolist()) if names[i] not in present[place]]
+    if absent:
+        raise UserError(
+            f"{len(absent)} of the {len(paths)} images that {origin} names do not exist, the first "
+            f"{files.path(absent[0])}; restore them or take them off the list."
+        )
+    return files
+
+
+def _split_lines(path: Path) -> list[tuple[bytes, bytes]]:
+    """What comes before and after the tab of every line that says something."""
+    try:
+        text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except OSError as error:
+        raise UserError(f"Cannot read list {path}: {error.strerror}.") from None
+    if b"\0" in text:
+        raise UserError(f"{path} is not a text file; a list has one path or class a line.")
+    lines = [line.rstrip(b"\r") for line in text.split(b"\n") if line.strip() and not line.startswith(b"#")]
+    if not lines:
+        raise UserError(f"List {path} is empty; write one path or class a line.")
+    return [(before.strip(), after.strip()) for before, _, after in (line.partition(b"\t") for line in lines)]
+
+
+def _labels(path: Path, paths: Sequence[bytes], words: Sequence[bytes]) -> tuple[Labels, tuple[str, ...]]:
+    if not any(words):
+        return NO_LABELS, ()
+    if not all(words):
+        first = os.fsdecode(paths[words.index(b"")])
+        raise UserError(f"List {path} labels some images but not {first}; label all of them or none.")
+    found = set(words)
+    order = sorted(found, key=int) if all(word.isdigit() for word in found) else sorted(found)
+    place = {word: i for i, word in enumerate(order)}
+    return np.array([place[word] for word in words], np.int32), tuple(map(os.fsdecode, order))
+
+
+def _entries(root: str, folder: bytes) -> set[bytes]:
+    try:
+        return set(os.listdir(os.path.join(os.fsencode(root), folder)))  # noqa: PTH118, PTH208
+    except OSError:
+        return set()

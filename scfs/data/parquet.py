@@ -1,0 +1,196 @@
+import importlib
+import json
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from scfs.data.archives import number_classes
+from scfs.data.decode import MAX_PIXELS, Unreadable, decode
+from scfs.data.files import Labels
+from scfs.errors import UserError
+
+FIRST_NAMES = ("image", "img")
+
+
+class Columns(NamedTuple):
+    """Where a parquet file has its images and labels."""
+
+    image: str  # a leaf: `image.bytes` of a struct, or the column itself
+    label: str | None
+    classes: tuple[str, ...]  # as Hugging Face's metadata names them
+
+
+class Index(NamedTuple):
+    """Row groups of some parquet files, one after the other, and the class numbers of all rows."""
+
+    file_of: NDArray[np.int32]
+    group_of: NDArray[np.int32]
+    ends: NDArray[np.int64]  # rows up to the end of each group
+    numbers: NDArray[np.int64]
+
+
+class ParquetSource:
+    """Images in parquet files as Hugging Face writes them; whole row groups are read, and the last ones kept."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        index: Index,
+        column: str,
+        labels: Labels,
+        classes: tuple[str, ...],
+        *,
+        max_pixels: int,
+    ):
+        self.paths, self.index, self.column = tuple(paths), index, column
+        self.labels, self.classes, self.max_pixels = labels, classes, max_pixels
+
+    def __len__(self) -> int:
+        return int(self.index.ends[-1])
+
+    def image(self, index: int) -> Image.Image:
+        """The decoded bytes of a row."""
+        group, row = self._place(index)
+        path, name = self.paths[self.index.file_of[group]], self.name(index)
+        try:
+            value = _row_group(path, self.column, int(self.index.group_of[group]), os.getpid())[row].as_py()
+        except Exception as error:  # Arrow's own exceptions, and the system's
+            raise Unreadable(name, str(error).partition("\n")[0]) from None
+        data = value["bytes"] if isinstance(value, dict) else value
+        if not isinstance(data, bytes):
+            raise Unreadable(name, "the row holds no bytes")
+        return decode(data, name=name, max_pixels=self.max_pixels)
+
+    def label(self, index: int) -> int:
+        """The row's class."""
+        return int(self.labels[index])
+
+    def name(self, index: int) -> str:
+        """The file's path, then the row's number in it."""
+        group, row = self._place(index)
+        first = int(np.searchsorted(self.index.file_of, self.index.file_of[group]))
+        before = int(self.index.ends[first - 1]) if first else 0
+        start = int(self.index.ends[group - 1]) if group else 0
+        return f"{self.paths[self.index.file_of[group]]}/{start + row - before}"
+
+    def _place(self, index: int) -> tuple[int, int]:
+        group = int(np.searchsorted(self.index.ends, index, side="right"))
+        return group, index - (int(self.index.ends[group - 1]) if group else 0)
+
+
+def open_parquet(
+    train: Sequence[str], val: Sequence[str] = (), *, max_pixels: int = MAX_PIXELS
+) -> tuple[ParquetSource, ParquetSource | None]:
+    """The images of some parquet files and of others, with common classes."""
+    columns = _columns(train[0], _open(train[0]).schema_arrow)
+    parts = [(paths, _indexed(paths, columns)) for paths in (train, val) if paths]
+    classes, labels = number_classes([index.numbers for _, index in parts], columns.classes)
+    sources = [
+        ParquetSource(*part, columns.image, own, classes, max_pixels=max_pixels)
+        for part, own in zip(parts, labels, strict=True)
+    ]
+    return sources[0], sources[1] if val else None
+
+
+def _arrow(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise UserError('Parquet files need pyarrow; install it with: pip install "scfs[parquet]".') from None
+
+
+def _open(path: str) -> Any:
+    arrow = _arrow("pyarrow")
+    try:
+        return _arrow("pyarrow.parquet").ParquetFile(path, memory_map=True)
+    except (OSError, arrow.ArrowException) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise UserError(f"Cannot read parquet file {path}: {reason}; copy or download it again.") from None
+
+
+# A forked process opens files of its own: its number is part of the key.
+@lru_cache(maxsize=8)
+def _kept_file(path: str, process: int) -> Any:  # noqa: ARG001
+    return _open(path)
+
+
+@lru_cache(maxsize=2)
+def _row_group(path: str, column: str, group: int, process: int) -> Any:
+    """The images of a row group."""
+    return _kept_file(path, process).read_row_group(group, columns=[column], use_threads=False).column(0)
+
+
+def _indexed(paths: Sequence[str], columns: Columns) -> Index:
+    files, groups, counts, numbers = list[int](), list[int](), list[int](), []
+    for i, path in enumerate(paths):
+        file = _open(path)
+        if _columns(path, file.schema_arrow).image != columns.image:
+            raise UserError(
+                f"Parquet file {path} has no image column '{columns.image.partition('.')[0]}' as others do."
+            )
+        metadata = file.metadata
+        files += [i] * metadata.num_row_groups
+        groups += range(metadata.num_row_groups)
+        counts += [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        numbers.append(_numbers(path, file, columns.label))
+    if not sum(counts):
+        raise UserError(f"Parquet file {paths[0]} has no rows; give one with images.")
+    ends = np.cumsum(np.array(counts, np.int64))
+    return Index(np.array(files, np.int32), np.array(groups, np.int32), ends, np.concatenate(numbers))
+
+
+def _numbers(path: str, file: Any, label: str | None) -> NDArray[np.int64]:
+    """The class numbers of a file's rows, -1 where there is none."""
+    if label is None or label not in file.schema_arrow.names:
+        return np.full(file.metadata.num_rows, -1, np.int64)
+    try:
+        column = file.read(columns=[label], use_threads=False).column(0)
+    except (OSError, _arrow("pyarrow").ArrowException) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise UserError(f"Cannot read parquet file {path}: {reason}; copy or download it again.") from None
+    return np.array([-1 if number is None else number for number in column.to_pylist()], np.int64)
+
+
+def _columns(path: str, schema: Any) -> Columns:
+    """The columns of images and labels, by name, by Hugging Face's metadata and by type."""
+    features = _features(schema)
+    images = [leaf for name in schema.names if (leaf := _image_leaf(schema.field(name)))]
+    if not images:
+        raise UserError(f"Parquet file {path} has no column of images (it has {', '.join(schema.names)}).")
+    image = min(images, key=lambda leaf: _rank(leaf.partition(".")[0], features))
+    numbered = [name for name in schema.names if str(schema.field(name).type).startswith(("int", "uint"))]
+    label = next((name for name in numbered if name == "label"), None) or next(
+        (name for name in numbered if features.get(name, {}).get("_type") == "ClassLabel"), None
+    )
+    return Columns(image, label, tuple(features.get(label or "", {}).get("names") or ()))
+
+
+def _rank(name: str, features: dict[str, Any]) -> tuple[bool, ...]:
+    return (*(name != first for first in FIRST_NAMES), features.get(name, {}).get("_type") != "Image")
+
+
+def _image_leaf(field: Any) -> str | None:
+    types = _arrow("pyarrow.types")
+    if types.is_struct(field.type):
+        inner = {field.type.field(i).name: field.type.field(i).type for i in range(field.type.num_fields)}
+        return f"{field.name}.bytes" if "bytes" in inner and _is_binary(inner["bytes"]) else None
+    return field.name if _is_binary(field.type) else None
+
+
+def _is_binary(kind: Any) -> bool:
+    types = _arrow("pyarrow.types")
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _features(schema: Any) -> dict[str, Any]:
+    """What Hugging Face's `datasets` says of the columns."""
+    try:
+        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+        return {name: value for name, value in features.items() if isinstance(value, dict)}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}

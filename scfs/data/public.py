@@ -1,0 +1,132 @@
+"""Public data sets in the layout in which they are published. Nothing is downloaded."""
+
+import os
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from scfs.data.files import NO_LABELS, FileSource, read_folder
+from scfs.data.lists import list_files
+from scfs.errors import UserError
+
+IMAGENETTE = ("imagenette2", "imagenette2-320", "imagenette2-160")  # the largest there is, is used
+
+
+class ArraySource:
+    """Images that are all in memory, with labels."""
+
+    def __init__(self, title: str, pixels: NDArray[np.uint8], labels: NDArray[np.int32], classes: tuple[str, ...]):
+        self.title, self.pixels, self.labels, self.classes = title, pixels, labels, classes
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def image(self, index: int) -> Image.Image:
+        """The image as RGB."""
+        return Image.fromarray(self.pixels[index].copy())
+
+    def label(self, index: int) -> int:
+        """The image's class."""
+        return int(self.labels[index])
+
+    def name(self, index: int) -> str:
+        """The set, the split and the number in it."""
+        return f"{self.title}/{index}"
+
+
+def open_cifar10(root: Path, *, with_val: bool, max_pixels: int) -> tuple[ArraySource, ArraySource | None]:  # noqa: ARG001
+    """CIFAR-10 by torchvision: its train and test images."""
+    return _cifar("CIFAR10", "cifar10", root, with_val)
+
+
+def open_cifar100(root: Path, *, with_val: bool, max_pixels: int) -> tuple[ArraySource, ArraySource | None]:  # noqa: ARG001
+    """CIFAR-100 by torchvision: its train and test images, with the fine classes."""
+    return _cifar("CIFAR100", "cifar100", root, with_val)
+
+
+def open_imagenette(root: Path, *, with_val: bool, max_pixels: int) -> tuple[FileSource, FileSource | None]:
+    """Imagenette, of whatever size: its train and val images."""
+    places = [root / name for name in IMAGENETTE] + [root]
+    found = [place for place in places if (place / "train").is_dir() and (place / "val").is_dir()]
+    if not found:
+        raise UserError(f"No Imagenette under {root}; expected imagenette2, -320 or -160 with train and val folders.")
+    train = read_folder(found[0] / "train", max_pixels=max_pixels)
+    return train, read_folder(found[0] / "val", max_pixels=max_pixels) if with_val else None
+
+
+def open_voc(root: Path, *, with_val: bool, max_pixels: int) -> tuple[FileSource, None]:  # noqa: ARG001
+    """The trainval images of every year of PASCAL VOC, without labels."""
+    years = (
+        [root]
+        if _is_voc(root)
+        else sorted(p for p in (*root.glob("VOC20*"), *root.glob("VOCdevkit/VOC20*")) if _is_voc(p))
+    )
+    if not years:
+        raise UserError(f"No PASCAL VOC under {root}; expected VOCdevkit/VOC2007 or another year with ImageSets/Main.")
+    paths = [path for year in years for path in _voc_images(root, year)]
+    files = list_files(str(root), paths, origin=f"ImageSets/Main of {', '.join(map(str, years))}")
+    return FileSource(files, NO_LABELS, (), max_pixels=max_pixels), None
+
+
+def open_coco(root: Path, *, with_val: bool, max_pixels: int) -> tuple[FileSource, None]:  # noqa: ARG001
+    """The images of COCO's train2017, without labels."""
+    places = [root / "train2017", root / "images" / "train2017", *([root] if root.name == "train2017" else [])]
+    found = [place for place in places if place.is_dir()]
+    if not found:
+        raise UserError(f"No COCO under {root}; expected a folder train2017 of images.")
+    files = read_folder(found[0]).files
+    return FileSource(files, NO_LABELS, (), max_pixels=max_pixels), None
+
+
+PUBLIC: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "cifar10": open_cifar10,
+    "cifar100": open_cifar100,
+    "imagenette": open_imagenette,
+    "voc": open_voc,
+    "coco": open_coco,
+}
+
+
+def _cifar(kind: str, title: str, root: Path, with_val: bool) -> tuple[ArraySource, ArraySource | None]:
+    from torchvision import datasets
+
+    dataset = getattr(datasets, kind)
+    if root.name == dataset.base_folder:
+        root = root.parent
+    if not (root / dataset.base_folder).is_dir():
+        raise UserError(f"No {kind} under {root}; expected the published folder {dataset.base_folder}.")
+
+    def part(train: bool) -> ArraySource:
+        try:
+            with warnings.catch_warnings():  # NumPy's about pickles as old as these
+                warnings.simplefilter("ignore")
+                data = dataset(str(root), train=train, download=False)
+        except (RuntimeError, OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError):
+            raise UserError(
+                f"{root / dataset.base_folder} is not the whole {kind} as published; unpack it again."
+            ) from None
+        labels = np.array(data.targets, np.int32)
+        return ArraySource(f"{title}/{'train' if train else 'val'}", data.data, labels, tuple(data.classes))
+
+    return part(True), part(False) if with_val else None
+
+
+def _is_voc(folder: Path) -> bool:
+    return (folder / "ImageSets" / "Main").is_dir() and (folder / "JPEGImages").is_dir()
+
+
+def _voc_images(root: Path, year: Path) -> list[bytes]:
+    """Paths below the root of a year's trainval images, by its lists."""
+    main = year / "ImageSets" / "Main"
+    lists = [main / "trainval.txt"] if (main / "trainval.txt").is_file() else [main / "train.txt", main / "val.txt"]
+    names = sorted({name for path in lists if path.is_file() for name in path.read_text().split()})
+    if not names:
+        raise UserError(f"{main} has no trainval.txt with images; unpack the data set again.")
+    folder = os.path.relpath(year / "JPEGImages", root)
+    return [os.fsencode(f"{folder}/{name}.jpg") for name in names]

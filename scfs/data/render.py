@@ -1,0 +1,115 @@
+"""From a drawn view to pixels, twice: the reference path and a fast one, equal within the tolerances of the tests."""
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageFilter
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional as F
+
+Pixels = NDArray[np.uint8]  # (H, W, 3), RGB
+
+SOLARIZE_FROM = 128
+GREY = np.array([0.299, 0.587, 0.114])  # ITU-R 601, as Pillow's and OpenCV's
+LEVELS = np.arange(256)
+
+
+class ViewDraw(NamedTuple):
+    """Everything random about one view."""
+
+    box: tuple[int, int, int, int]  # top, left, height, width, in pixels
+    flip: bool
+    jitter: tuple[tuple[str, float], ...]  # operations and their factors, in order; none: no jitter
+    grey: bool
+    blur_radius: float | None
+    solarize: bool
+
+
+def render_reference(image: Image.Image, draw: ViewDraw, size: int) -> Pixels:
+    """One drawn view (size, size, 3), by torchvision on PIL images and Pillow's blur, as DINO composes them."""
+    view = F.resized_crop(image, *draw.box, size=[size, size], interpolation=InterpolationMode.BICUBIC)
+    if draw.flip:
+        view = F.horizontal_flip(view)
+    for name, factor in draw.jitter:
+        view = getattr(F, f"adjust_{name}")(view, factor)
+    if draw.grey:
+        view = F.rgb_to_grayscale(view, num_output_channels=3)
+    if draw.blur_radius is not None:
+        view = view.filter(ImageFilter.GaussianBlur(draw.blur_radius))
+    if draw.solarize:
+        view = F.solarize(view, threshold=SOLARIZE_FROM)
+    return np.array(view)
+
+
+def render_fast(image: Pixels, draw: ViewDraw, size: int) -> Pixels:
+    """The same view from an image (H, W, 3): torch's vectorised resize, tables, and OpenCV for hue and blur.
+
+    Written by hand because ten views of a photo cost more than a small network's step on the reference path.
+    """
+    view = resize(image, draw.box, size)
+    if draw.flip:
+        view = cv2.flip(view, 1)
+    for name, factor in draw.jitter:
+        view = ADJUST[name](view, factor)
+    if draw.grey:
+        view = cv2.cvtColor(cv2.cvtColor(view, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+    if draw.blur_radius is not None:
+        view = blur(view, draw.blur_radius)
+    if draw.solarize:
+        view = cv2.LUT(view, SOLARIZED)
+    return view
+
+
+def resize(image: Pixels, box: tuple[int, int, int, int], size: int) -> Pixels:
+    """A box of an image at (size, size), bicubic with antialiasing as Pillow's."""
+    top, left, height, width = box
+    crop = np.ascontiguousarray(image[top : top + height, left : left + width])  # its fast path wants channels last
+    views = torch.from_numpy(crop).permute(2, 0, 1)[None]
+    resized = torch.nn.functional.interpolate(views, (size, size), mode="bicubic", antialias=True)
+    return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())
+
+
+def adjust_brightness(view: Pixels, factor: float) -> Pixels:
+    """Scale all levels."""
+    return _by_table(view, LEVELS * factor)
+
+
+def adjust_contrast(view: Pixels, factor: float) -> Pixels:
+    """Move all levels away from the mean grey, or towards it."""
+    mean = int(np.dot(cv2.mean(view)[:3], GREY) + 0.5)
+    return _by_table(view, mean + (LEVELS - mean) * factor)
+
+
+def adjust_saturation(view: Pixels, factor: float) -> Pixels:
+    """Move each pixel away from its grey, or towards it."""
+    grey = cv2.cvtColor(cv2.cvtColor(view, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+    return cv2.addWeighted(view, factor, grey, 1 - factor, 0)
+
+
+def adjust_hue(view: Pixels, factor: float) -> Pixels:
+    """Turn the hues; a factor of 1 would be a full turn."""
+    hsv = cv2.cvtColor(view, cv2.COLOR_RGB2HSV_FULL)
+    hsv[..., 0] += np.uint8(int(factor * 255) % 256)  # wraps around, as hues do
+    return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
+
+
+def blur(view: Pixels, radius: float) -> Pixels:
+    """A Gaussian of that deviation."""
+    side = 2 * int(np.ceil(3 * radius)) + 1
+    return cv2.GaussianBlur(view, (side, side), radius, borderType=cv2.BORDER_REPLICATE)
+
+
+def _by_table(view: Pixels, levels: NDArray[np.floating]) -> Pixels:
+    return cv2.LUT(view, np.clip(levels, 0, 255).astype(np.uint8))
+
+
+ADJUST = {
+    "brightness": adjust_brightness,
+    "contrast": adjust_contrast,
+    "saturation": adjust_saturation,
+    "hue": adjust_hue,
+}
+SOLARIZED = np.where(LEVELS >= SOLARIZE_FROM, 255 - LEVELS, LEVELS).astype(np.uint8)

@@ -1,0 +1,131 @@
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch.utils.tensorboard import SummaryWriter
+
+from scfs.distributed import is_first
+from scfs.engine.runfolder import METRICS
+from scfs.errors import UserError
+
+Row = Mapping[str, float]
+
+
+class Sink(Protocol):
+    """Somewhere rows of named numbers go; each has a `step`."""
+
+    def write(self, row: Row) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MetricsLog:
+    """One row of named numbers per logged step, the same to every sink."""
+
+    def __init__(self, sinks: Sequence[Sink]):
+        self.sinks = sinks
+
+    def write(self, row: Row) -> None:
+        """Append a row; it must have a `step`."""
+        for sink in self.sinks:
+            sink.write(row)
+
+    def close(self) -> None:
+        """Flush and end every sink."""
+        for sink in self.sinks:
+            sink.close()
+
+
+def open_log(folder: Path, start_step: int, loggers: Sequence[str], settings: dict[str, Any]) -> MetricsLog:
+    """metrics.jsonl and TensorBoard, and what else was asked for; of several processes the first one logs."""
+    if not is_first():
+        return MetricsLog([])
+    chosen = [LOGGERS[name](folder, start_step, settings) for name in loggers]
+    return MetricsLog([JsonLines(folder, start_step), TensorBoard(folder, start_step), *chosen])
+
+
+class JsonLines:
+    """metrics.jsonl. Rows after `start_step` are cut off, so that a resumed run leaves the file of an unbroken one."""
+
+    def __init__(self, folder: Path, start_step: int):
+        self.path = folder / METRICS
+        rows = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        kept = [row for row in rows if _step_of(row) <= start_step]
+        part = self.path.with_name(METRICS + ".part")
+        part.write_text("".join(row + "\n" for row in kept), encoding="utf-8")
+        part.replace(self.path)
+
+    def write(self, row: Row) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def close(self) -> None:
+        """Every row is already written."""
+
+
+class TensorBoard:
+    """The same for TensorBoard; a resumed run hides what came after its start."""
+
+    def __init__(self, folder: Path, start_step: int):
+        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else None)
+
+    def write(self, row: Row) -> None:
+        for name, value in _values(row).items():
+            self.board.add_scalar(name, value, int(row["step"]))
+
+    def close(self) -> None:
+        self.board.close()
+
+
+class Wandb:
+    """The same for Weights & Biases; the run folder's name is the run's, so that a resumed run goes on there."""
+
+    def __init__(self, folder: Path, _: int, settings: dict[str, Any]):
+        wandb = _imported("wandb")
+        self.run = wandb.init(project="scfs", name=folder.name, id=folder.name, resume="allow", config=settings)
+
+    def write(self, row: Row) -> None:
+        self.run.log(_values(row), step=int(row["step"]))
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class Mlflow:
+    """The same for MLflow, where MLFLOW_TRACKING_URI says."""
+
+    def __init__(self, folder: Path, start_step: int, settings: dict[str, Any]):
+        self.mlflow = _imported("mlflow")
+        self.mlflow.set_experiment("scfs")
+        self.mlflow.start_run(run_name=folder.name)
+        self.mlflow.log_dict(settings, "settings.json")
+        self.mlflow.log_param("first_step", start_step)
+
+    def write(self, row: Row) -> None:
+        self.mlflow.log_metrics(_values(row), step=int(row["step"]))
+
+    def close(self) -> None:
+        self.mlflow.end_run()
+
+
+LOGGERS: dict[str, Callable[[Path, int, dict[str, Any]], Sink]] = {"wandb": Wandb, "mlflow": Mlflow}
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UserError(f"run.loggers names '{name}', which is not installed; pip install 'scfs[{name}]'.") from None
+
+
+def _values(row: Row) -> dict[str, float]:
+    return {name: value for name, value in row.items() if name != "step"}
+
+
+def _step_of(row: str) -> int:
+    try:
+        return int(json.loads(row)["step"])
+    except (json.JSONDecodeError, KeyError):
+        return 2**62  # a line cut short by a crash

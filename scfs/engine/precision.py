@@ -1,0 +1,45 @@
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Precision:
+    """The arithmetic of a step: float32, or half precision where torch finds it safe.
+
+    float16 underflows, so its loss is scaled up, and a step whose gradients overflow is skipped.
+    """
+
+    def __init__(self, name: str, device: torch.device):
+        self.dtype = getattr(torch, name)
+        self.device = device
+        self.scaler = torch.amp.GradScaler(device.type, enabled=name == "float16")
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Within it, convolutions and products run in the chosen type."""
+        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of a loss, scaled if need be."""
+        self.scaler.scale(loss).backward()
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Gradients in their true size, before they are clipped."""
+        self.scaler.unscale_(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Move the parameters; returns whether they moved."""
+        scale = self.scaler.get_scale()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+        return not self.scaler.is_enabled() or self.scaler.get_scale() >= scale
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale and its history; empty without scaling."""
+        return self.scaler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with a saved scale."""
+        if state:
+            self.scaler.load_state_dict(state)

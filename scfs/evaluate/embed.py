@@ -1,0 +1,158 @@
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from rich.console import Console
+from torch import Tensor
+
+from scfs.backbones import Backbone, load_backbone
+from scfs.config import Embed
+from scfs.data.archives import archives_in
+from scfs.data.decode import Unreadable, decode
+from scfs.data.files import read_folder
+from scfs.data.sources import open_train
+from scfs.data.views import centre_view, normalised
+from scfs.distributed import choose_device, is_first, process_group
+from scfs.engine.newfile import check_new, write_new
+from scfs.errors import UserError
+from scfs.evaluate.features import extract_shown
+
+DEFAULT_SIZE = 224
+ROWS = 10_000  # of a part of a Parquet file; its lists cannot hold more than 2^31 numbers together
+
+
+class Match(NamedTuple):
+    """An image and its likeness to the query."""
+
+    cosine: float
+    name: str
+
+
+def embed(target: str, data: str, out: Path | None, settings: Embed, console: Console) -> list[Match]:
+    """Write the features of every image of a source, or find the images most like one: the `scfs embed` command.
+
+    OUT.npy holds (images, C) float32, and OUT.txt beside it the images' names, one a line; OUT.parquet has both as
+    columns `path` and `feature`. What can be refused is refused before the features are computed.
+    """
+    if out is None and not settings.query:
+        raise UserError("scfs embed needs a file to write, or --query IMAGE --nearest K; give one.")
+    query = _read_query(settings.query) if settings.query else None
+    folder = Path(data)
+    source = read_folder(folder) if folder.is_dir() and not archives_in(folder) else open_train(data)
+    names = [source.name(i) for i in range(len(source))]
+    if out is not None:
+        check_out(out, names)
+    device = choose_device(settings.device)
+    loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
+    size = (loaded.size or DEFAULT_SIZE) if settings.size == "auto" else settings.size
+    backbone = loaded.backbone.to(device).eval()
+    backbone.check_sizes(size)
+    with process_group(device):
+        [found] = extract_shown(
+            backbone,
+            [source],
+            size=size,
+            batch_size=settings.batch_size,
+            workers=settings.workers,
+            device=device,
+            console=console,
+        )
+    features, names = found.labelled.features, [names[place] for place in found.places]
+    if out is not None and is_first():
+        write_features(out, names, features)
+        console.print(f"{out}: {len(names)} x {features.shape[1]} features of {data} at {size} px", **_plain)
+    if query is None:
+        return []
+    matches = nearest(features, names, embed_image(backbone, query, size), settings.nearest)
+    for match in matches:
+        console.print(f"{match.cosine:7.4f}  {_readable(match.name)}", **_plain)
+    return matches
+
+
+def nearest(features: Tensor, names: Sequence[str], query: Tensor, k: int) -> list[Match]:
+    """The k images whose features (images, C) have the largest cosine with a query's (C,), most alike first."""
+    cosines = F.normalize(features, dim=-1) @ F.normalize(query, dim=-1)
+    top = cosines.topk(min(k, len(names)))
+    return [Match(*pair) for pair in zip(top.values.tolist(), [names[i] for i in top.indices.tolist()], strict=True)]
+
+
+@torch.no_grad()
+def embed_image(backbone: Backbone, image: Image.Image, size: int) -> Tensor:
+    """The pooled feature (C,) of one image's centre view."""
+    device = next(backbone.parameters()).device
+    pooled: Tensor = backbone(normalised(centre_view(image, size).to(device))[None])[0]
+    return pooled[0].float().cpu()
+
+
+def check_out(out: Path, names: Sequence[str]) -> None:
+    """Refuse a file that features cannot be written to."""
+    if out.suffix not in (".npy", ".parquet"):
+        raise UserError(f"Cannot write features to {out}; name it .npy or .parquet.")
+    check_new(out)
+    if out.suffix == ".parquet":
+        _pyarrow(out)
+        return
+    check_new(_names_file(out))
+    for name in names:
+        if "\n" in name or "\r" in name:
+            raise UserError(
+                f"Image name {name!r} has a line break, which a list cannot hold; rename it or use .parquet."
+            )
+
+
+def write_features(out: Path, names: Sequence[str], features: Tensor) -> None:
+    """Names and features (images, C) to new files that are either whole or not there."""
+    values = features.numpy()
+    if out.suffix == ".parquet":
+        write_new(out, lambda file: _write_parquet(file, names, values, _pyarrow(out)))
+        return
+    lines = "".join(f"{name}\n" for name in names)
+    write_new(_names_file(out), lambda file: file.write(os.fsencode(lines)))
+    try:
+        write_new(out, lambda file: np.save(file, values))
+    except UserError:
+        _names_file(out).unlink()
+        raise
+
+
+def _write_parquet(file: Any, names: Sequence[str], values: np.ndarray[Any, Any], pyarrow: Any) -> None:
+    schema = pyarrow.schema([("path", pyarrow.string()), ("feature", pyarrow.list_(pyarrow.float32()))])
+    with importlib.import_module("pyarrow.parquet").ParquetWriter(file, schema) as writer:
+        for first in range(0, len(names), ROWS):
+            rows = values[first : first + ROWS]
+            offsets = pyarrow.array(np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1])
+            lists = pyarrow.ListArray.from_arrays(offsets, pyarrow.array(rows.reshape(-1)))
+            paths = pyarrow.array([_readable(name) for name in names[first : first + ROWS]])
+            writer.write_table(pyarrow.table([paths, lists], schema=schema))
+
+
+def _pyarrow(out: Path) -> Any:
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError:
+        raise UserError(f"Writing {out} needs pyarrow: pip install 'scfs[parquet]', or write .npy.") from None
+
+
+def _read_query(query: str) -> Image.Image:
+    try:
+        return decode(Path(query).expanduser())
+    except Unreadable as error:
+        raise UserError(f"{error}; give --query an image file.") from None
+
+
+def _names_file(out: Path) -> Path:
+    return out.with_suffix(".txt")
+
+
+def _readable(name: str) -> str:
+    """A name for print: bytes that are no text become question marks."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+_plain: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}

@@ -1,0 +1,74 @@
+from pathlib import Path
+from typing import NamedTuple
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from scfs import __version__
+from scfs.backbones import REDUCED, Backbone, load_backbone
+from scfs.engine.newfile import check_new, write_new
+from scfs.errors import UserError
+from scfs.weights.torchvision_names import TORCHVISION_MODELS, torchvision_names
+
+
+class Exported(NamedTuple):
+    """A written file and how other programs load it."""
+
+    path: Path
+    num_tensors: int
+    names: str  # whose parameter names they are
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.num_tensors} tensors under {self.names}'s names; load them with\n  {self.how}"
+
+
+def export(target: str, out: Path, *, network: str = "teacher", name: str | None = None) -> Exported:
+    """Write a backbone for other libraries: the `scfs export` command.
+
+    OUT.safetensors has timm's parameter names, OUT.pth torchvision's, where torchvision has the model. Neither has
+    a classifier: torchvision's models take the file with strict=False, or after their head is removed.
+    """
+    if out.suffix not in (".safetensors", ".pth"):
+        raise UserError(f"Cannot export to {out}; name it .safetensors (for timm) or .pth (for torchvision).")
+    check_new(out)
+    loaded = load_backbone(target, network=network, name=name)
+    backbone = loaded.backbone
+    if out.suffix == ".pth":
+        return _write_torchvision(backbone, out)
+    about = {"format": "pt", "scfs": __version__, "backbone": backbone.name, "layers": ",".join(backbone.layers)}
+    if loaded.size is not None:
+        about["size"] = str(loaded.size)
+    return _write_timm(backbone, out, about)
+
+
+def _write_timm(backbone: Backbone, out: Path, about: dict[str, str]) -> Exported:
+    tensors = {name: tensor.contiguous() for name, tensor in backbone.net.state_dict().items()}
+    write_new(out, lambda file: file.write(safetensors.torch.save(tensors, about)))
+    how = f'timm.create_model("{backbone.name}", num_classes=0, checkpoint_path="{out}")'
+    if backbone.name in REDUCED:
+        how = f'scfs.load_backbone("{out}")  # timm has no {backbone.name}'
+    return Exported(out, len(tensors), "timm", how)
+
+
+def _write_torchvision(backbone: Backbone, out: Path) -> Exported:
+    model = TORCHVISION_MODELS.get(backbone.name.partition(".")[0])  # without the tag of timm's own weights
+    tensors = torchvision_state(backbone.net)
+    if model is None or tensors is None:
+        raise UserError(f"torchvision has no model like '{backbone.name}'; export to a .safetensors file, for timm.")
+    write_new(out, lambda file: torch.save(tensors, file))
+    how = f'torchvision.models.{model}().load_state_dict(torch.load("{out}"), strict=False)  # it has no classifier'
+    return Exported(out, len(tensors), "torchvision", how)
+
+
+def torchvision_state(net: nn.Module) -> dict[str, Tensor] | None:
+    """The state of a timm network as torchvision's; None if it is not a ResNet, ViT or ConvNeXt."""
+    state = net.state_dict()
+    if (names := torchvision_names(state)) is None:
+        return None
+    # Torchvision's scales of ConvNeXt blocks are (C, 1, 1), timm's (C,).
+    return {
+        theirs: state[name].reshape(-1, 1, 1) if theirs.endswith(".layer_scale") else state[name]
+        for name, theirs in names.items()
+    }

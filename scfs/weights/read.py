@@ -1,0 +1,153 @@
+import argparse
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from scfs.engine.checkpoint import FORMAT
+from scfs.engine.runfolder import LAST
+from scfs.errors import UserError
+from scfs.weights.torchvision_names import today
+
+NETWORKS = ("teacher", "student")
+WRAPPERS = ("state_dict", "model", "model_state_dict")  # under which others keep a network in a checkpoint
+# What checkpoints carry besides tensors: DINO its arguments, MoCo numbers of numpy. None of it runs code.
+_scalar = np.float64(0).__reduce__()[0]
+SAFE: list[Any] = [
+    argparse.Namespace,
+    *((_scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+    np.dtype,
+    *(type(np.dtype(kind)) for kind in ("f8", "f4", "i8", "i4", "?")),
+]
+
+
+class Stored(NamedTuple):
+    """The tensors of a file, under the names they have there, and what the file says of them."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    format: str = ""  # empty where only the names tell
+    name: str | None = None  # of the backbone
+    layers: list[str] | None = None
+    size: int | None = None  # side of the views it was trained on
+
+
+def read_weights(target: str, network: str = "teacher") -> Stored:
+    """The tensors of a run folder, a checkpoint, an exported file, or a file of another project.
+
+    Only tensors and plain values are unpickled, so a file cannot run code. Where there are two networks, `network`
+    is the one to take.
+    """
+    if network not in NETWORKS:
+        raise UserError(f"There is no network '{network}'; take the teacher or the student.")
+    path = Path(target).expanduser()
+    if not path.exists():
+        raise UserError(f"Nothing at {target}; give a run folder, a checkpoint, a file of weights, or random:NAME.")
+    if path.is_dir():
+        path = path / LAST
+        if not path.exists():
+            raise UserError(f"{target} has no checkpoint yet ({LAST}); give a run folder of scfs pretrain.")
+    stored = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path, network)
+    if not stored.tensors:
+        raise UserError(f"{path} is not a checkpoint of scfs, and no tensors are found in it; give a file of weights.")
+    return stored
+
+
+def _read_safetensors(path: Path) -> Stored:
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            about = file.metadata() or {}
+    except (SafetensorError, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{path} is not a safetensors file, or it is cut short ({reason}).") from None
+    if "scfs" not in about:
+        return Stored(path, tensors)
+    layers = [layer for layer in about.get("layers", "").split(",") if layer]
+    size = about.get("size", "")
+    return Stored(
+        path, tensors, "exported scfs", about.get("backbone"), layers or None, int(size) if size.isdigit() else None
+    )
+
+
+def _read_torch(path: Path, network: str) -> Stored:
+    content = _unpickle(path)
+    if isinstance(content, Mapping) and "scfs_checkpoint" in content:
+        return _own(path, content, network)
+    format, names = _unwrapped(content, network)
+    tensors = {today(name): value for name, value in names.items() if isinstance(name, str) and _is_plain(value)}
+    return Stored(path, tensors, format)
+
+
+def _unpickle(path: Path) -> Any:
+    """What torch saved, after checking every byte: torch does not notice flipped bits."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
+    try:
+        zipped = zipfile.is_zipfile(path)
+        if zipped and (part := _damaged_part(path)) is not None:
+            raise UserError(f"{path} is damaged (its part {part} fails its checksum); use another copy of it.")
+        with torch.serialization.safe_globals(SAFE):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
+    except UserError:
+        raise
+    except Exception as error:  # torch raises many kinds for a foreign file
+        stranger = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        if stranger:
+            raise UserError(
+                f"{path} holds objects of Python ({stranger[1]}), which are not loaded because they could run code; "
+                "save the network's state_dict and give that."
+            ) from None
+        raise UserError(f"{path} is not a checkpoint of scfs nor a file of torch, or it is cut short.") from None
+
+
+def _damaged_part(path: Path) -> str | None:
+    with zipfile.ZipFile(path) as archive:
+        return archive.testzip()
+
+
+def _own(path: Path, content: Mapping[str, Any], network: str) -> Stored:
+    try:
+        if content["scfs_checkpoint"] != FORMAT:
+            raise KeyError(f"format {content['scfs_checkpoint']}")
+        settings, prefix = content["settings"], f"{network}.backbone."
+        layers = settings["backbone"]["layers"]
+        return Stored(
+            path,
+            {name.removeprefix(prefix): w for name, w in content["method"].items() if name.startswith(prefix)},
+            f"scfs ({network})",
+            settings["backbone"]["name"],
+            None if layers == "auto" else list(layers),
+            settings["views"]["global_size"],
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is a checkpoint of another version of scfs ({error}); use that version.") from None
+
+
+def _unwrapped(content: Any, network: str) -> tuple[str, Mapping[Any, Any]]:
+    """The network inside a checkpoint: DINO keeps a teacher and a student, others one under a usual name."""
+    for _ in range(4):  # a file may hold itself
+        if not isinstance(content, Mapping):
+            break
+        for key in sorted(NETWORKS, key=lambda key: key != network):
+            if isinstance(inner := content.get(key), Mapping):
+                searched = any(".layer2_head." in f".{name}" for name in inner)  # a head that only SCFS has
+                return f"{'released SCFS' if searched else 'DINO'} ({key})", inner
+        inside = [content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping)]
+        if not inside:
+            return "", content
+        content = inside[0]
+    return "", {}
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized

@@ -1,0 +1,291 @@
+"""The index of a folder, from a listing and from the cache: always what is on the disk now."""
+
+import os
+import pickle
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scfs.data import folder_index
+from scfs.data.folder_index import index_folder
+from scfs.data.paths import Names
+from scfs.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCFS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Folders in folders, some with images on both sides of a subfolder; all of them settled."""
+    root = tmp_path / "images"
+    for name in ("a/1.jpg", "a/b/2.JPEG", "a/z.png", "a-b/3.webp", "b/4.jpg", "b/c/d/5.tif", "c.d/e/6.bmp", "x.txt"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    (root / "empty").mkdir()
+    return root
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """Nothing counts as recent: times of change cannot be set back."""
+    monkeypatch.setattr(folder_index, "SETTLED_NS", -(10**12))
+
+
+def listed(root, **options):
+    files = index_folder(str(root), min_cached=0, **options)
+    return [files.path(i) for i in range(len(files.names))]
+
+
+def on_disk(root):
+    return sorted(path for path in Path(root).rglob("*") if path.suffix.lower() in folder_index.SUFFIXES)
+
+
+def test_every_image_in_order_of_path(root):
+    assert listed(root) == list(map(str, on_disk(root)))
+
+
+@pytest.mark.usefixtures("settled")
+def test_the_second_start_lists_nothing(root, monkeypatch):
+    first = listed(root)
+    monkeypatch.setattr(os, "scandir", None)
+    assert listed(root) == first
+
+
+def add_file(root):
+    (root / "b" / "new.jpg").touch()
+
+
+def add_to_root(root):
+    (root / "aa.jpg").touch()
+
+
+def remove_file(root):
+    (root / "b" / "4.jpg").unlink()
+
+
+def rename_file(root):
+    (root / "b" / "4.jpg").rename(root / "b" / "5.jpg")
+
+
+def move_file(root):
+    (root / "b" / "c" / "d" / "5.tif").rename(root / "empty" / "5.tif")
+
+
+def add_folder(root):
+    (root / "b" / "c" / "new" / "deep").mkdir(parents=True)
+    (root / "b" / "c" / "new" / "deep" / "7.jpg").touch()
+
+
+def remove_folder(root):
+    shutil.rmtree(root / "b" / "c")
+
+
+def rename_folder(root):
+    (root / "a").rename(root / "zz")
+
+
+def swap_folders(root):
+    (root / "a").rename(root / "tmp")
+    (root / "b").rename(root / "a")
+    (root / "tmp").rename(root / "b")
+
+
+def replace_folder(root):
+    shutil.rmtree(root / "a-b")
+    (root / "a-b").mkdir()
+    (root / "a-b" / "other.jpg").touch()
+
+
+def file_becomes_folder(root):
+    (root / "b" / "4.jpg").unlink()
+    (root / "b" / "4.jpg").mkdir()
+    (root / "b" / "4.jpg" / "inner.jpg").touch()
+
+
+CHANGES = [
+    add_file,
+    add_to_root,
+    remove_file,
+    rename_file,
+    move_file,
+    add_folder,
+    remove_folder,
+    rename_folder,
+    swap_folders,
+    replace_folder,
+    file_becomes_folder,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.usefixtures("settled")
+def test_changes_are_noticed(root, change):
+    before = listed(root)
+    time.sleep(0.02)  # more than the clock of a file system ticks
+    change(root)
+    after = [str(path) for path in on_disk(root) if path.is_file()]
+    assert after != before
+    assert listed(root) == after  # by way of the old cache
+    assert listed(root) == after  # from the new one
+
+
+@pytest.mark.usefixtures("settled")
+def test_only_what_changed_is_listed_again(root, monkeypatch):
+    listed(root)
+    time.sleep(0.02)
+    add_file(root)
+    seen, scandir = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: seen.append(os.fsdecode(path)) or scandir(path))
+    listed(root)
+    assert seen == [str(root / "b")]
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_change_that_hides_its_time_is_noticed(root):
+    """As rsync and tar do: the folder's time of change is set back after the fact."""
+    times = (root / "b").stat()
+    listed(root)
+    time.sleep(0.02)
+    add_file(root)
+    os.utime(root / "b", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert str(root / "b" / "new.jpg") in listed(root)
+
+
+def test_a_folder_that_just_changed_is_listed_again(root, monkeypatch):
+    """The clock of a file system is coarse: a second change may leave the same time."""
+    listed(root)
+    monkeypatch.setattr(folder_index, "_stamp", lambda stat: (1, 1, stat.st_ino))  # as if the clock stood still
+    listed(root)
+    add_file(root)
+    assert str(root / "b" / "new.jpg") in listed(root)
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_link_to_nothing_that_comes_to_life(root, tmp_path):
+    (root / "b" / "link.jpg").symlink_to(tmp_path / "later.jpg")
+    assert str(root / "b" / "link.jpg") not in listed(root)
+    (tmp_path / "later.jpg").touch()
+    assert str(root / "b" / "link.jpg") in listed(root)
+
+
+@pytest.mark.parametrize("damage", [b"", b"no cache", None])
+@pytest.mark.usefixtures("settled")
+def test_a_damaged_cache_is_made_again(root, cache, damage):
+    expected = listed(root)
+    (path,) = cache.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+    assert listed(root) == expected
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_foreign_cache_is_made_again(root, cache):
+    expected = listed(root)
+    (path,) = cache.iterdir()
+    np.savez(path.with_suffix(""), other=np.zeros(3))
+    assert listed(root) == expected
+
+
+def test_a_flipped_byte_in_the_cache_changes_nothing(root, cache, monkeypatch):
+    monkeypatch.setattr(folder_index, "SETTLED_NS", -(10**12))
+    expected = listed(root)
+    (path,) = cache.iterdir()
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.index(b"2.JPEG")] = ord("9")
+    path.write_bytes(damaged)
+    assert listed(root) == expected
+
+
+def test_a_cache_that_cannot_be_written(root, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SCFS_CACHE", str(tmp_path / "file" / "cache"))
+    assert listed(root) == list(map(str, on_disk(root)))
+
+
+@pytest.mark.usefixtures("settled")
+def test_nothing_but_the_cache_is_left(root, cache):
+    listed(root)
+    assert [path.suffix for path in cache.iterdir()] == [".npz"]
+
+
+def test_few_files_are_not_cached(root, cache):
+    index_folder(str(root))
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [({"SCFS_CACHE": "/a"}, "/a"), ({"XDG_CACHE_HOME": "/b"}, "/b/scfs"), ({"HOME": "/c"}, "/c/.cache/scfs")],
+)
+def test_where_the_cache_is(monkeypatch, variables, folder):
+    from scfs.data.cache import cache_folder
+
+    for name in ("SCFS_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == Path(folder)
+
+
+@pytest.mark.usefixtures("settled")
+def test_linked_folders_are_followed_but_not_in_circles(root, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "far.jpg").touch()
+    (root / "b" / "link").symlink_to(tmp_path / "elsewhere")
+    (root / "b" / "c" / "up").symlink_to(root)
+    (root / "self").symlink_to(".")
+    expected = [*on_disk(root), root / "b" / "link" / "far.jpg"]
+    for _ in range(2):
+        assert sorted(listed(root)) == sorted(map(str, expected))
+    time.sleep(0.02)
+    (tmp_path / "elsewhere" / "farther.jpg").touch()
+    assert str(root / "b" / "link" / "farther.jpg") in listed(root)
+
+
+def test_hidden_names_are_left_out(root):
+    before = listed(root)
+    (root / "a" / "._1.jpg").touch()
+    (root / ".thumbnails").mkdir()
+    (root / ".thumbnails" / "1.jpg").touch()
+    assert listed(root) == before
+
+
+@pytest.mark.usefixtures("settled")
+def test_names_that_are_no_text(root):
+    with open(os.path.join(os.fsencode(root), b"b", b"\xff\xfe.jpg"), "wb"):  # noqa: PTH123, PTH118
+        pass
+    for _ in range(2):
+        (path,) = [path for path in listed(root) if "\udcff" in path]
+        assert os.path.exists(path)  # noqa: PTH110
+
+
+def test_a_folder_that_cannot_be_listed(root, monkeypatch):
+    scandir = os.scandir
+
+    def refuse(path):
+        if path.endswith(b"/c"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(UserError, match=r"Cannot list folder .*b/c: Permission denied"):
+        listed(root)
+
+
+def test_names_are_a_sequence():
+    words = [b"one", b"", b"three", b"four"]
+    names = pickle.loads(pickle.dumps(Names.of(words)))
+    assert list(names) == [names[i] for i in range(4)] == names[:] == words
+    assert names[1:3] == words[1:3]
+    assert names[-1] == b"four"
+    assert list(Names.of([])) == Names.of([])[:] == []
+    with pytest.raises(IndexError):
+        names[4]

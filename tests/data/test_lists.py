@@ -1,0 +1,133 @@
+import pytest
+
+from scfs.data.sources import open_labelled, open_train
+from scfs.errors import UserError
+
+
+def write(path, *lines):
+    path.write_bytes(b"\n".join(line.encode() for line in lines) + b"\n")
+    return str(path)
+
+
+def names(source):
+    return [source.name(i) for i in range(len(source))]
+
+
+def test_paths_from_the_lists_folder_on(photos):
+    absolute = str(photos / "cats" / "5.jpg")
+    source = open_train(write(photos / "a.txt", "# mine", "dogs/1.jpg", "", "  ", "cats/0.jpg\r", absolute))
+    assert names(source) == [str(photos / "dogs" / "1.jpg"), str(photos / "cats" / "0.jpg"), absolute]
+    assert source.classes == ()
+    assert source.image(2).size == (48, 40)
+
+
+def test_labels_after_a_tab(photos):
+    source = open_train(write(photos / "a.txt", "dogs/1.jpg\tdog", "cats/0.jpg\tcat", "cats/1.jpg\tcat"))
+    assert source.classes == ("cat", "dog")
+    assert [source.label(i) for i in range(3)] == [1, 0, 0]
+
+
+def test_numbers_as_labels_are_in_order_of_number(photos):
+    source = open_train(write(photos / "a.txt", "dogs/1.jpg\t10", "cats/0.jpg\t9"))
+    assert source.classes == ("9", "10")
+
+
+def test_every_fifth_of_a_list_is_held_out(photos):
+    lines = [f"{name}/{i}.jpg\t{name}" for i in range(6) for name in ("cats", "dogs")]
+    train, val = open_labelled(write(photos / "a.txt", *lines))
+    assert names(val) == [str(photos / name / "4.jpg") for name in ("cats", "dogs")]
+    assert len(train) == 10
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_first_path(photos):
+    (photos / "a.txt").write_bytes(b"\xef\xbb\xbfcats/0.jpg\n")
+    assert names(open_train(str(photos / "a.txt"))) == [str(photos / "cats" / "0.jpg")]
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (
+            ["cats/0.jpg", "cats/9.jpg", "birds/1.jpg"],
+            r"2 of the 3 images that .*a.txt names do not exist, the first .*cats/9.jpg",
+        ),
+        (["cats/0.jpg\tcat", "cats/1.jpg"], "labels some images but not cats/1.jpg"),
+        (["# nothing"], "is empty"),
+        (["\0"], "is not a text file"),
+    ],
+)
+def test_bad_lists(photos, lines, sentence):
+    with pytest.raises(UserError, match=sentence) as caught:
+        open_train(write(photos / "a.txt", *lines))
+    assert "\n" not in str(caught.value)
+
+
+def test_absent_list(photos):
+    with pytest.raises(UserError, match=r"Cannot read list .*none.txt: No such file"):
+        open_train(str(photos / "none.txt"))
+
+
+@pytest.fixture
+def cows(photos):
+    """A third class, between the others."""
+    (photos / "cows").mkdir()
+    for i in range(5):
+        (photos / "cows" / f"{i}.jpg").write_bytes((photos / "cats" / f"{i}.jpg").read_bytes())
+    return photos
+
+
+def test_a_class_list_chooses_and_orders(cows, tmp_path):
+    wanted = write(tmp_path / "classes.txt", "# two of three", "dogs\tman's best friend", "cows")
+    source = open_train(str(cows), classes=wanted)
+    assert source.classes == ("dogs", "cows")
+    for i in range(len(source)):
+        assert source.classes[source.label(i)] in source.name(i)
+    assert len(source) == 11
+    assert source.image(0).size == (48, 40)
+
+
+def test_a_class_list_for_evaluation(cows, tmp_path):
+    wanted = write(tmp_path / "classes.txt", "dogs", "cows")
+    train, val = open_labelled(str(cows), classes=wanted)
+    assert train.classes == val.classes == ("dogs", "cows")
+    assert (len(train), len(val)) == (9, 2)
+    assert {val.classes[val.label(i)] for i in range(2)} == {"dogs", "cows"}
+
+
+def test_a_class_list_over_train_and_val(cows, tmp_path):
+    """Classes that are in one only do not matter if they are not wanted."""
+    root = tmp_path / "set"
+    root.mkdir()
+    cows.rename(root / "train")
+    (root / "val").mkdir()
+    (root / "train" / "cows").rename(root / "val" / "cows")
+    (root / "val" / "dogs").mkdir()
+    (root / "train" / "dogs" / "0.jpg").rename(root / "val" / "dogs" / "0.jpg")
+    train, val = open_labelled(str(root), classes=write(tmp_path / "classes.txt", "dogs"))
+    assert (len(train), len(val)) == (5, 1)
+
+
+def test_a_class_list_over_scenes(tmp_path):
+    train, val = open_labelled("scenes:40,20", classes=write(tmp_path / "classes.txt", "ringed star", "dotted disc"))
+    assert (len(train), len(val)) == (8, 4)
+    assert sorted(train.label(i) for i in range(8)) == [0] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (["dogs", "cat"], "names class 'cat', which the data does not have; is 'cats' meant?"),
+        (["dogs", "cows", "dogs"], "names 'dogs' twice"),
+        ([""], "is empty"),
+    ],
+)
+@pytest.mark.parametrize("opener", [open_train, open_labelled])
+def test_bad_class_lists(cows, tmp_path, opener, lines, sentence):
+    with pytest.raises(UserError) as caught:
+        opener(str(cows), classes=write(tmp_path / "classes.txt", *lines))
+    assert sentence in str(caught.value)
+
+
+def test_a_class_list_without_labels(photos, tmp_path):
+    with pytest.raises(UserError, match="have no labels"):
+        open_train(str(photos / "cats"), classes=write(tmp_path / "classes.txt", "cats"))

@@ -1,0 +1,205 @@
+import importlib
+import io
+import json
+import multiprocessing
+import pickle
+
+import pytest
+from PIL import Image
+
+from scfs.data import parquet
+from scfs.data.decode import Unreadable
+from scfs.data.sources import open_labelled, open_train
+from scfs.errors import UserError
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+NAMES = ["cat", "dog", "cow"]
+
+
+def png(number):
+    buffer = io.BytesIO()
+    Image.new("RGB", (6, 4), (number, 50, 200)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def write(path, numbers, *, image="image", label="label", names=NAMES, struct=True, first=0, rows=2):
+    """As `datasets` writes them: a struct of bytes and path, class names in the schema's metadata."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = [png(first + i) for i in range(len(numbers))]
+    images = [{"bytes": b, "path": f"{i}.png"} for i, b in enumerate(data)] if struct else data
+    columns = {"id": list(range(len(numbers))), image: images}
+    columns |= {label: pa.array(numbers, pa.int64())} if label else {}
+    table = pa.table(columns)
+    if names:
+        features = {image: {"_type": "Image"}, label: {"names": names, "_type": "ClassLabel"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(table, path, row_group_size=rows)
+    return path
+
+
+def reds(source):
+    return [source.image(i).getpixel((0, 0))[0] for i in range(len(source))]
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """The layout of a data set's repository, with row groups of two rows."""
+    root = tmp_path / "set"
+    write(root / "data" / "train-00000-of-00002.parquet", [0, 1, 2, 0, 1])
+    write(root / "data" / "train-00001-of-00002.parquet", [2, 2, 1], first=5)
+    write(root / "data" / "validation-00000-of-00001.parquet", [1, 0], first=100)
+    write(root / "data" / "test-00000-of-00001.parquet", [-1, -1, -1], first=200)
+    (root / "README.md").touch()
+    return root
+
+
+def test_a_data_sets_repository(dataset):
+    train, val = open_labelled(str(dataset))
+    assert train.classes == val.classes == tuple(NAMES)
+    assert reds(train) == reds(open_train(str(dataset))) == list(range(8))
+    assert reds(val) == [100, 101]
+    assert [train.label(i) for i in range(8)] == [0, 1, 2, 0, 1, 2, 2, 1]
+    assert [val.label(i) for i in range(2)] == [1, 0]
+    assert train.name(0) == f"{dataset}/data/train-00000-of-00002.parquet/0"
+    assert train.name(6) == f"{dataset}/data/train-00001-of-00002.parquet/1"
+
+
+def test_any_order_of_access(dataset):
+    source = open_train(str(dataset))
+    for i in (7, 0, 4, 5, 3, 6, 1, 2, 2, 7):
+        assert source.image(i).getpixel((0, 0))[0] == i
+
+
+@pytest.mark.parametrize(
+    "pattern", ["data/*.parquet", "data/train-{00000..00001}-of-00002.parquet", "**/train-*.parquet"]
+)
+def test_patterns(dataset, pattern):
+    assert len(open_train(str(dataset / pattern))) == 8
+
+
+def test_one_file_and_its_held_out_fifth(tmp_path):
+    path = write(tmp_path / "a.parquet", [0, 1] * 5)
+    train, val = open_labelled(str(path))
+    assert reds(val) == [8, 9]
+    assert len(train) == 8
+
+
+@pytest.mark.parametrize("folder", ["", "train"])
+def test_files_in_a_folder(tmp_path, folder):
+    write(tmp_path / "set" / folder / "0000.parquet", [0, 1])
+    assert reds(open_train(str(tmp_path / "set"))) == [0, 1]
+
+
+def test_plain_bytes_and_numbered_classes(tmp_path):
+    source = open_train(str(write(tmp_path / "a.parquet", [7, 3], image="img", names=None, struct=False)))
+    assert reds(source) == [0, 1]
+    assert source.classes == ("3", "7")
+    assert source.label(0) == 1
+
+
+def test_other_names_by_metadata(tmp_path):
+    source = open_train(str(write(tmp_path / "a.parquet", [2, 0], image="photo", label="fine_label")))
+    assert reds(source) == [0, 1]
+    assert (source.classes, source.label(0)) == (tuple(NAMES), 2)
+
+
+def test_the_column_called_image_comes_first(tmp_path):
+    table = pa.table({"mask": [png(9)], "image": [png(5)], "img": [png(7)]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert reds(open_train(str(tmp_path / "a.parquet"))) == [5]
+
+
+@pytest.mark.parametrize(("numbers", "label"), [([0, None], "label"), ([0, -1], "label"), ([0, 1], "")])
+def test_without_labels(tmp_path, numbers, label):
+    path = write(tmp_path / "a.parquet", numbers, label=label, names=None)
+    assert open_train(str(path)).classes == ()
+    with pytest.raises(UserError, match="have no labels"):
+        open_labelled(str(path))
+
+
+def test_bad_rows_are_unreadable(tmp_path):
+    images = [
+        {"bytes": None, "path": "far.png"},
+        None,
+        {"bytes": b"no image", "path": ""},
+        {"bytes": png(3), "path": ""},
+    ]
+    pq.write_table(pa.table({"image": images}), tmp_path / "a.parquet")
+    source = open_train(str(tmp_path / "a.parquet"))
+    for i, reason in enumerate(["no bytes", "no bytes", "not an image"]):
+        with pytest.raises(Unreadable, match=reason) as caught:
+            source.image(i)
+        assert caught.value.name == f"{tmp_path}/a.parquet/{i}"
+    assert source.image(3).getpixel((0, 0))[0] == 3
+
+
+def test_a_damaged_row_group_is_unreadable(tmp_path):
+    path = write(tmp_path / "a.parquet", [0, 1, 2, 0])
+    column = pq.read_metadata(path).row_group(1).column(1)
+    data = bytearray(path.read_bytes())
+    data[column.data_page_offset : column.data_page_offset + 40] = b"\xff" * 40
+    path.write_bytes(data)
+    source = open_train(str(path))
+    assert source.image(0).size == (6, 4)
+    with pytest.raises(Unreadable):
+        source.image(3)
+
+
+@pytest.mark.parametrize("content", [b"", b"no parquet", None])
+def test_damaged_files(dataset, content):
+    path = dataset / "data" / "train-00001-of-00002.parquet"
+    path.write_bytes(path.read_bytes()[:-30] if content is None else content)
+    with pytest.raises(UserError, match=r"Cannot read parquet file .*train-00001-of-00002.parquet: ") as caught:
+        open_train(str(dataset))
+    assert "\n" not in str(caught.value)
+
+
+def test_no_image_column(tmp_path):
+    pq.write_table(pa.table({"text": ["a"], "label": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"has no column of images \(it has text, label\)"):
+        open_train(str(tmp_path / "a.parquet"))
+
+
+def test_files_that_do_not_agree(dataset):
+    write(dataset / "data" / "train-00001-of-00002.parquet", [1], image="photo")
+    with pytest.raises(UserError, match=r"train-00001-of-00002.parquet has no image column 'image'"):
+        open_train(str(dataset))
+
+
+def test_no_rows(tmp_path):
+    path = write(tmp_path / "a.parquet", [0])
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    with pytest.raises(UserError, match="has no rows"):
+        open_train(str(path))
+
+
+def test_without_pyarrow(dataset, monkeypatch):
+    def absent(_):
+        raise ImportError
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    with pytest.raises(UserError, match=r'pip install "scfs\[parquet\]"'):
+        open_train(str(dataset))
+
+
+def test_sources_survive_pickling(dataset):
+    source = open_train(str(dataset))
+    source.image(0)
+    assert reds(pickle.loads(pickle.dumps(source))) == list(range(8))
+
+
+def test_a_forked_process_reads_for_itself(dataset):
+    source = open_train(str(dataset))
+    source.image(3)  # opens a file and keeps a row group
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(reds, (source,)) == list(range(8))
+
+
+def test_row_groups_are_kept(dataset):
+    source = open_train(str(dataset))
+    parquet._row_group.cache_clear()
+    reds(source)
+    assert parquet._row_group.cache_info().misses == 5
+    assert parquet._row_group.cache_info().hits == 3

@@ -1,0 +1,72 @@
+"""The command under torchrun, as users start it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from scfs.engine import checkpoint
+
+FLAGS = ["--run.knn_every_epochs", "1"]
+
+
+def rows(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_two_processes_train_score_and_resume_as_one_does(scfs, tiny_recipe, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert scfs("pretrain", tiny_recipe, "--run.folder", one, *FLAGS)[0] == 0
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scfs"]
+    words = ["pretrain", str(tiny_recipe), "--run.folder", str(two), *FLAGS]
+    done = subprocess.run([*torchrun, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("run folder: ") == 1  # only one of them speaks
+    for ours, theirs in zip(rows(two), rows(one), strict=True):
+        assert ours.keys() == theirs.keys()
+        for name in ours.keys() - {"images_per_second", "knn_top1", "knn_top5", "feature_spread"}:  # of one process
+            assert ours[name] == pytest.approx(theirs[name], rel=2e-2), name
+    assert rows(two)[0]["knn_top1"] == rows(one)[0]["knn_top1"]
+    assert checkpoint.load(two / "last.pt")["method"].keys() == checkpoint.load(one / "last.pt")["method"].keys()
+    again = subprocess.run([*torchrun, "pretrain", str(two), "--resume"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert rows(two)[-1]["step"] == 6
+
+
+def as_processes(words_of_each):
+    """Start processes as torchrun would, each with words of its own; their exit codes and what they said."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    group = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "scfs", *map(str, words)],
+            env={**os.environ, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank, words in enumerate(words_of_each)
+    ]
+    said = [process.communicate()[1] for process in started]
+    return [process.returncode for process in started], said
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([["--optim.lr", 0.1], ["--optim.lr", 0.2]], "Processes 0 and 1 were given different settings (optim.lr = 0.1"),
+        ([["--optim.batch_size", 5]] * 2, "optim.batch_size 5 is not divisible by 2 processes; use 4 or 6."),
+    ],
+)
+def test_what_processes_refuse_together(tiny_recipe, tmp_path, flags, words):
+    run = tmp_path / "run"
+    codes, said = as_processes([["pretrain", tiny_recipe, "--run.folder", run, *own] for own in flags])
+    assert codes == [2, 2]
+    assert said[0].startswith(f"scfs: {words}")
+    assert said[1] == ""
+    assert not run.exists()

@@ -1,0 +1,150 @@
+"""Two gloo processes of b images each learn what one process of 2 b images learns, to 1e-10 in float64."""
+
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as mp
+from conftest import TINY
+from torch import nn
+
+from scfs import distributed
+from scfs.config import Config
+from scfs.data.views import ViewBatch
+from scfs.engine.optim import build_optimizer
+from scfs.engine.precision import Precision
+from scfs.engine.recompute import recompute_blocks
+from scfs.errors import UserError
+from scfs.pretrain.build import build_method
+from scfs.pretrain.step import Learner, schedule, train_step
+from scfs.recipe import check
+
+CPU = torch.device("cpu")
+CASES = [
+    {"method.contrast": "dino-no-multicrop"},
+    {"method.contrast": "dino", "method.batch_norm": True},
+    {"method.contrast": "dino-multilayer"},
+    {"method.contrast": "scfs"},
+    {"method.contrast": "scfs", "method.variant": "released", "optim.clip": "total"},
+    {"method.contrast": "roi-crop"},
+    {"method.contrast": "scfs-no-multicrop", "method.data_term": False},
+    {"method.contrast": "scfs", "run.gradient_checkpointing": True, "optim.name": "lars"},
+]
+IMAGES, STEPS = 4, 5
+
+
+def draw_batch(seed: int) -> ViewBatch:
+    """Views in float64; the boxes make some pairs of roi-crop overlap and others not."""
+    rng = np.random.default_rng(seed)
+
+    def boxes(views, low, high):
+        corner, side = rng.uniform(0, 0.5, (views, IMAGES, 2)), rng.uniform(low, high, (views, IMAGES, 2))
+        return torch.from_numpy(np.concatenate([corner, corner + side], -1))
+
+    def flips(views):
+        return torch.from_numpy(rng.random((views, IMAGES)) < 0.5)
+
+    return ViewBatch(
+        torch.from_numpy(rng.standard_normal((2, IMAGES, 3, 32, 32))),
+        torch.from_numpy(rng.standard_normal((2, IMAGES, 3, 16, 16))),
+        *(boxes(2, 0.3, 0.5), boxes(2, 0.1, 0.3)),
+        *(flips(2), flips(2)),
+    )
+
+
+def learn(case: dict[str, object]) -> dict[str, torch.Tensor]:
+    """Five steps on this process's share of each batch; everything that is in a checkpoint, and the losses."""
+    config = check(Config, TINY, case)
+    torch.manual_seed(0)
+    method = build_method(config).double()
+    method = distributed.synchronise_batch_norms(method, CPU).train()
+    if config.run.gradient_checkpointing:
+        assert recompute_blocks(method.student.backbone) == 4
+    optimizer = build_optimizer(config.optim.name, method.student)
+    learner = Learner(method, distributed.parallel(method, CPU), optimizer, Precision("float32", CPU))
+    share = distributed.share_of(IMAGES, "images")
+    first = distributed.rank() * share
+    losses = []
+    for step in range(STEPS):
+        batch = ViewBatch(*(part[:, first : first + share] for part in draw_batch(step)))
+        now = schedule(config, step, STEPS)
+        numbers = train_step(learner, [batch], now, clip=config.optim.clip, clip_norm=0.5)
+        losses.append([value for name, value in numbers.items() if name.startswith("loss")])
+    return {**method.state_dict(), "losses": torch.tensor(losses, dtype=torch.float64)}
+
+
+def as_process(rank: int, port: int, folder: str) -> None:
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    with distributed.process_group(CPU):
+        found = [learn(case) for case in CASES]
+        found.append(helpers_of_two())
+    torch.save(found, Path(folder) / f"{rank}.pt")
+
+
+def helpers_of_two() -> dict[str, object]:
+    """What the small functions of `distributed` give in two processes."""
+
+    def fail() -> None:
+        raise UserError("the first one failed")
+
+    try:
+        distributed.first_does(fail)
+        message = ""
+    except UserError as error:
+        message = str(error)
+    try:
+        distributed.share_of(5, "optim.batch_size")
+        refused = ""
+    except UserError as error:
+        refused = str(error)
+    norm = distributed.synchronise_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
+    return {
+        "first": distributed.first_does(distributed.rank),
+        "message": message,
+        "refused": refused,
+        "total": distributed.total(True, distributed.rank() + 2),
+        "gather": distributed.gather(distributed.rank()),
+        "eval": norm.eval()(torch.ones(3, 2)).tolist(),
+    }
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """What each of two processes found, case by case."""
+    folder = tmp_path_factory.mktemp("two")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(as_process, args=(port, str(folder)), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=lambda i: "-".join(map(str, CASES[i].values())))
+def test_two_processes_equal_one(two, case):
+    expected = learn(CASES[case])
+    assert expected["losses"].isfinite().all()
+    for found in two:
+        assert found[case].keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[case][name], value, rtol=1e-10, atol=1e-10, msg=name)
+
+
+def test_small_functions_in_two_processes(two):
+    for found in (two[0][-1], two[1][-1]):
+        assert found["first"] == 0
+        assert found["message"] == "the first one failed"
+        assert found["refused"] == "optim.batch_size 5 is not divisible by 2 processes; use 4 or 6."
+        assert found["total"] == [2, 5]
+        assert found["gather"] == [0, 1]
+        assert np.allclose(found["eval"], 1, atol=1e-4)
+
+
+def test_recomputing_changes_nothing():
+    plain, again = (learn({"run.gradient_checkpointing": switch}) for switch in (False, True))
+    for name, value in plain.items():
+        torch.testing.assert_close(again[name], value, rtol=1e-12, atol=1e-12, msg=name)

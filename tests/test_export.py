@@ -1,0 +1,135 @@
+import pytest
+import timm
+import torch
+import torchvision
+from test_weights import (
+    randomised,
+    small_convnext,
+    small_torchvision_convnext,
+    small_torchvision_vit,
+    small_vit,
+)
+from torch import nn
+
+from scfs.backbones import Backbone, load_backbone
+from scfs.engine import checkpoint
+from scfs.errors import UserError
+from scfs.export import export, torchvision_state
+from scfs.weights.torchvision_names import TORCHVISION_MODELS, torchvision_names
+
+
+def saved(path, name):
+    """A checkpoint with a randomised teacher; returns the teacher's network."""
+    backbone = Backbone(name, ["layer2", "layer4"])
+    net = randomised(backbone.net)
+    method = {f"teacher.backbone.{key}": value for key, value in backbone.state_dict().items()}
+    settings = {"backbone": {"name": name, "layers": ["layer2", "layer4"]}, "views": {"global_size": 64}}
+    checkpoint.save(path, {"settings": settings, "method": method})
+    return net
+
+
+@torch.no_grad()
+def test_timm_loads_it(tmp_path):
+    net, out = saved(tmp_path / "last.pt", "resnet18"), tmp_path / "backbone.safetensors"
+    said = str(export(str(tmp_path / "last.pt"), out))
+    call = f'timm.create_model("resnet18", num_classes=0, checkpoint_path="{out}")'
+    assert call in said
+    plain = eval(call, {"timm": timm})
+    assert plain.state_dict().keys() == net.state_dict().keys()
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(plain.eval()(images), net(images))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backbone.safetensors", "last.pt"]
+
+
+@torch.no_grad()
+def test_torchvision_loads_it(tmp_path):
+    net, out = saved(tmp_path / "last.pt", "resnet18"), tmp_path / "backbone.pth"
+    said = str(export(str(tmp_path / "last.pt"), out))
+    assert "torchvision.models.resnet18()" in said
+    assert "strict=False" in said
+    plain = torchvision.models.resnet18()
+    missing = plain.load_state_dict(torch.load(out), strict=False)
+    assert (missing.missing_keys, missing.unexpected_keys) == (["fc.weight", "fc.bias"], [])
+    plain.fc = nn.Identity()
+    images = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(plain.eval()(images), net(images))
+    assert load_backbone(str(out)).backbone.name == "resnet18"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(small_vit, small_torchvision_vit), (small_convnext, small_torchvision_convnext)]
+)
+def test_transformers_and_convnexts_for_torchvision(ours, theirs):
+    ours, theirs = randomised(ours(), seed=5), theirs()
+    theirs.load_state_dict(torchvision_state(ours))
+    images = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(theirs(images), ours(images))
+
+
+@pytest.mark.parametrize(("name", "model"), TORCHVISION_MODELS.items())
+def test_torchvision_has_those_models(name, model):
+    with torch.device("meta"):
+        ours = torchvision_state(timm.create_model(name, num_classes=0))
+        theirs = torchvision.models.get_model(model).state_dict()
+    head = {key for key in theirs if key.startswith(("fc.", "heads.", "classifier.2."))}
+    assert {key: value.shape for key, value in ours.items()} == {
+        key: value.shape for key, value in theirs.items() if key not in head
+    }
+
+
+def test_networks_that_torchvision_does_not_know():
+    assert torchvision_names(timm.create_model("mobilenetv3_small_050").state_dict()) is None
+    assert torchvision_names(small_vit(init_values=0.1).state_dict()) is None
+
+
+@torch.no_grad()
+def test_the_reduced_network_comes_back(tmp_path):
+    net, out = saved(tmp_path / "last.pt", "resnet10_half"), tmp_path / "backbone.safetensors"
+    assert f'scfs.load_backbone("{out}")' in str(export(str(tmp_path / "last.pt"), out))
+    loaded = load_backbone(str(out))
+    assert (loaded.backbone.name, loaded.backbone.layers, loaded.size) == ("resnet10_half", ["layer2", "layer4"], 64)
+    for key, value in loaded.backbone.net.state_dict().items():
+        assert torch.equal(value, net.state_dict()[key])
+
+
+@pytest.mark.parametrize(
+    ("target", "out", "reason"),
+    [
+        ("random:resnet10_half", "b.pth", "torchvision has no model like 'resnet10_half'"),
+        ("random:resnet10_half", "b.onnx", "name it .safetensors"),
+        ("random:resnet10_half", "nowhere/b.safetensors", "Cannot write .*No such file or directory"),
+        ("random:resnet5000", "b.safetensors", "timm knows no model"),
+        ("nowhere", "b.safetensors", "Nothing at nowhere"),
+    ],
+)
+def test_export_refuses(target, out, reason, tmp_path):
+    with pytest.raises(UserError, match=reason):
+        export(target, tmp_path / out)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["b.safetensors", "b.pth"])
+def test_nothing_is_written_over(name, tmp_path):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match="is not written over"):
+        export("random:resnet18", tmp_path / name)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_the_command(scfs, tmp_path):
+    out = tmp_path / "b.safetensors"
+    code, said, _ = scfs("export", "random:resnet10_half", out)
+    assert (code, out.exists()) == (0, True)
+    assert "72 tensors under timm's names" in said
+    assert scfs("export", "random:resnet10_half", out)[0] == 2
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        export("random:resnet10_half", tmp_path / "b.safetensors")
+    assert list(tmp_path.iterdir()) == []
