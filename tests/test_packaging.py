@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import REPO
 
+from scfs import __version__
+
 MAX_HELP = 1 / 3  # of the time to import torch
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
 
@@ -85,3 +87,7 @@ def test_help_is_quick(tmp_path):
             run(sys.executable, *command, cwd=tmp_path)
             best[name] = min(best[name], time.perf_counter() - start)
     assert best["help"] <= MAX_HELP * best["torch"], best
+
+
+def test_the_citation_is_of_this_version():
+    assert f"\nversion: {__version__}\n" in (REPO / "CITATION.cff").read_text(encoding="utf-8")

@@ -104,6 +104,15 @@ def test_every_setting_that_is_mentioned_exists(path):
     assert all(len(line) <= 120 for line in text.splitlines())
 
 
+@pytest.mark.parametrize("name", ["settings.md", "gpus.md", "slurm.sh"])
+def test_every_setting_and_recipe_of_the_documentation_exists(name):
+    text = (REPO / "docs" / name).read_text(encoding="utf-8")
+    settings = re.findall(r"(?:--|`)((?:data|backbone|method|views|optim|run)\.[a-z_]+)\b", text)
+    assert settings
+    assert {*settings} <= {*setting_names(Config)}
+    assert {*re.findall(r"recipes/(\w+\.toml)", text)} <= {path.name for path in RECIPES}
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_settings_of_the_paper(name):
     path = REPO / "recipes" / f"{name}.toml"

@@ -69,7 +69,7 @@ def resize(image: Pixels, box: tuple[int, int, int, int], size: int) -> Pixels:
     crop = np.ascontiguousarray(image[top : top + height, left : left + width])  # its fast path wants channels last
     views = torch.from_numpy(crop).permute(2, 0, 1)[None]
     resized = torch.nn.functional.interpolate(views, (size, size), mode="bicubic", antialias=True)
-    return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())
+    return cv2.merge(list(resized[0].numpy()))  # comes out as planes, whatever went in
 
 
 def adjust_brightness(view: Pixels, factor: float) -> Pixels:

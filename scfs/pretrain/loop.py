@@ -62,7 +62,12 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Pa
 def prepare(config: Config, device: torch.device, console: Console, *, fresh: bool = True) -> Job:
     """Build everything; nothing is written yet. A run that is not `fresh` will get its weights from a checkpoint."""
     refuse_differing(config)
-    distributed.share_of(config.optim.batch_size, "optim.batch_size")
+    share = distributed.share_of(config.optim.batch_size, "optim.batch_size")
+    if share % config.optim.accumulate:
+        raise UserError(
+            f"optim.accumulate {config.optim.accumulate} does not divide a process's share of a batch, {share} images; "
+            "choose a divisor of it."
+        )
     workers = num_workers(config.data.workers, device)
     torch.set_num_threads(num_cores() if config.run.threads == "auto" else config.run.threads)
     source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)

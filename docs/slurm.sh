@@ -1,0 +1,30 @@
+#!/bin/bash
+# Pre-training on two machines of eight GPUs under Slurm; the run folder must be on a disk that both share.
+# Not run by us: we have no GPU and no Slurm. From the repository, after `make setup`:
+#
+#   sbatch docs/slurm.sh recipes/imagenet_r50_200.toml runs/r50 --data.source /data/imagenet
+#
+# Longer than --time? Submit it again: it goes on where it stopped. Several at once, one after the other:
+#
+#   for i in 1 2 3 4; do sbatch --dependency=singleton docs/slurm.sh recipes/... runs/... ; done
+#
+#SBATCH --job-name=scfs
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=64
+#SBATCH --time=24:00:00
+#SBATCH --output=%x-%j.log
+
+set -euo pipefail
+recipe=$1 run=$2
+shift 2
+
+# A restart after a process died must find a fresh store, not the dead one's.
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+main=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
+
+srun .venv/bin/torchrun \
+  --nnodes "$SLURM_NNODES" --nproc-per-node "${SLURM_GPUS_ON_NODE:-8}" --max-restarts 3 \
+  --rdzv-backend c10d --rdzv-endpoint "$main:29500" --rdzv-id "$SLURM_JOB_ID" \
+  -m scfs pretrain "$recipe" --run.folder "$run" --resume "$@"

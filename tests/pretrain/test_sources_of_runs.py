@@ -1,0 +1,76 @@
+"""Pre-training on files that cannot all be read, and from weights that exist."""
+
+import pytest
+import torch
+
+from scfs.engine import checkpoint
+
+FLAGS = ["--optim.epochs", 1, "--data.workers", 0]
+
+
+@pytest.fixture
+def damaged(photos):
+    (photos / "cats" / "2.jpg").write_bytes(b"no image")
+    return photos
+
+
+def test_an_unreadable_image_is_replaced_and_named(scfs, tiny_recipe, damaged, tmp_path):
+    words = ["pretrain", tiny_recipe, "--data.source", damaged, "--run.folder", tmp_path / "run", *FLAGS]
+    code, said, _ = scfs(*words, "--data.max_unreadable", 0.1)
+    assert code == 0
+    assert said.count("Unreadable, replaced by the next image") == 1
+    named = (tmp_path / "run" / "unreadable.txt").read_text().splitlines()
+    assert len(named) == 1
+    assert "cats/2.jpg" in named[0]
+
+
+def test_too_many_unreadable_images_stop_the_run(scfs, tiny_recipe, damaged, tmp_path):
+    code, _, err = scfs("pretrain", tiny_recipe, "--data.source", damaged, "--run.folder", tmp_path / "run", *FLAGS)
+    assert code == 2
+    assert "1 of 12 images cannot be read, more than data.max_unreadable 0.01" in err
+    assert err.count("\n") == 1
+
+
+def test_start_from_another_run(scfs, tiny_recipe, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert scfs("pretrain", tiny_recipe, "--run.folder", first, *FLAGS)[0] == 0
+    slow = ["--optim.lr", 1e-9, "--optim.final_lr", 0, "--method.momentum", 1]
+    code, said, _ = scfs("pretrain", tiny_recipe, "--run.folder", second, "--init", first, *FLAGS, *slow, "--seed", 5)
+    assert code == 0
+    assert "tensors taken from" in said
+    ours, theirs = (checkpoint.load(run / "last.pt")["method"] for run in (second, first))
+    weights = [name for name in theirs if name.startswith("teacher.backbone.") and name.endswith("weight")]
+    assert len(weights) > 10
+    for name in weights:
+        torch.testing.assert_close(ours[name], theirs[name])
+    (first / "last.pt").unlink()  # not needed to go on
+    assert scfs("pretrain", second, "--resume")[0] == 0
+
+
+def test_weights_of_another_architecture_are_refused(scfs, tiny_recipe, tmp_path):
+    first = tmp_path / "first"
+    assert scfs("pretrain", tiny_recipe, "--run.folder", first, *FLAGS)[0] == 0
+    code, _, err = scfs(
+        "pretrain", tiny_recipe, "--init", first, "--backbone.name", "resnet18", "--run.folder", tmp_path / "second"
+    )
+    assert code == 2
+    assert "does not fit backbone 'resnet18'" in err
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--optim.accumulate", 2, "--run.gradient_checkpointing", "true"],
+        ["--optim.precision", "bfloat16"],
+        ["--optim.name", "lars", "--views.path", "reference"],
+    ],
+)
+def test_settings_of_the_step(scfs, tiny_recipe, tmp_path, flags):
+    assert scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "run", *FLAGS, *flags)[0] == 0
+
+
+def test_parts_must_divide_the_share_of_a_process(scfs, tiny_recipe, tmp_path):
+    code, _, err = scfs("pretrain", tiny_recipe, "--optim.accumulate", 3, "--run.folder", tmp_path / "run")
+    assert code == 2
+    assert "optim.accumulate 3" in err
