@@ -54,11 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(words)
     except UserError as error:
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one on each machine speaks
+        if _is_first("LOCAL_RANK"):  # of several processes, one on each machine
             print(f"scfs: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(str(stop) or "Stopped.", file=sys.stderr)
+        if _is_first("RANK"):
+            print(str(stop) or "Stopped.", file=sys.stderr)
         return 130
 
 
@@ -207,4 +208,8 @@ def _console() -> "Console":
     """Of several processes only the first one speaks."""
     from rich.console import Console
 
-    return Console(quiet=os.environ.get("RANK", "0") != "0")
+    return Console(quiet=not _is_first("RANK"))
+
+
+def _is_first(rank: str) -> bool:
+    return os.environ.get(rank, "0") == "0"

@@ -125,7 +125,7 @@ class MultiCrop:
         sizes = [kind.size for kind in self.kinds]
         if self.path == "reference":
             return [render_reference(image, draw, size) for draw, size in zip(draws, sizes, strict=True)]
-        pixels = np.array(image)
+        pixels = np.asarray(image)
         return [render_fast(pixels, draw, size) for draw, size in zip(draws, sizes, strict=True)]
 
 

@@ -96,6 +96,8 @@ def open_run(job: Job, *, name: str, resume: bool, console: Console) -> tuple[Pa
     if saved:
         job.learner.load_state_dict(saved)
     first_step = int(saved["step"]) if saved else 0
+    if len({*distributed.gather(first_step)}) > 1:
+        raise UserError(f"Processes see different checkpoints in {folder}; put the run folder on a disk they share.")
     facts = runfolder.environment(job.device)
 
     def write() -> None:
