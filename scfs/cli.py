@@ -61,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _is_first("RANK"):
             print(str(stop) or "Stopped.", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever reads has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def _dispatch(words: list[str]) -> int:

@@ -67,3 +67,10 @@ def test_help_of_every_command(scfs):
 def test_the_command_line_imports_torch_only_for_a_job():
     code = "import sys; from scfs.cli import main; main(['pretrain', '--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_help_may_be_cut_short_by_a_pipe(tiny_recipe):
+    words = f"{sys.executable} -m scfs pretrain {tiny_recipe} --help | head -n 3"
+    done = subprocess.run(words, shell=True, capture_output=True, text=True)
+    assert done.stdout.startswith("usage: scfs pretrain")
+    assert done.stderr == ""

@@ -50,5 +50,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
 
 
 def _free_megabytes(folder: Path) -> int:
+    while not folder.exists():  # somebody removed the run folder
+        folder = folder.parent
     stats = os.statvfs(folder)
     return stats.f_bavail * stats.f_frsize // 2**20

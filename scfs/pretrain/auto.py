@@ -37,7 +37,11 @@ def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]
     horizon = min(250, max(10, steps // 10))
     temp = 0.07 if long_run else config.method.teacher_temp_start
     return [
-        Choice("method.out_dim", out_dim, f"about {num_images // out_dim} of {num_images} images per output; the paper's is 65536"),
+        Choice(
+            "method.out_dim",
+            out_dim,
+            f"about {num_images // out_dim} of {num_images} images per output; the paper's is 65536",
+        ),
         Choice(
             "method.momentum",
             round(1 - 1 / horizon, 4),

@@ -67,3 +67,8 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, monkeypatch, erro
 def test_missing(tmp_path):
     with pytest.raises(UserError, match="No checkpoint"):
         checkpoint.load(tmp_path / "none.pt")
+
+
+def test_a_run_folder_that_was_removed_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="Cannot write checkpoint"):
+        checkpoint.save(tmp_path / "gone" / "run" / "last.pt", {"step": 1})
