@@ -1,3 +1,5 @@
+import os
+import shutil
 from typing import cast
 
 import torch
@@ -76,7 +78,16 @@ def build_learner(config: Config, method: SCFS, device: torch.device) -> Learner
     if config.run.gradient_checkpointing:
         recompute_blocks(method.student.backbone)
     if config.run.compile:
+        _refuse_without_compiler(device)
         for encoder in (method.student, method.teacher):
             encoder.backbone.compile()
     optimizer = build_optimizer(config.optim.name, method.student)
     return Learner(method, parallel(method, device), optimizer, Precision(config.optim.precision, device))
+
+
+def _refuse_without_compiler(device: torch.device) -> None:
+    compiler = os.environ.get("CXX", "g++")
+    if device.type == "cpu" and shutil.which(compiler) is None:
+        raise UserError(
+            f"run.compile needs a C++ compiler on a CPU, and there is no '{compiler}'; install one or leave it off."
+        )
