@@ -13,7 +13,8 @@ from torchvision.transforms.v2 import functional as F
 Pixels = NDArray[np.uint8]  # (H, W, 3), RGB
 
 SOLARIZE_FROM = 128
-GREY = np.array([0.299, 0.587, 0.114])  # ITU-R 601, as Pillow's and OpenCV's
+GREY = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601, as Pillow's and OpenCV's
+IDENTITY = np.eye(3, dtype=np.float32)
 LEVELS = np.arange(256)
 
 
@@ -85,14 +86,15 @@ def adjust_contrast(view: Pixels, factor: float) -> Pixels:
 
 def adjust_saturation(view: Pixels, factor: float) -> Pixels:
     """Move each pixel away from its grey, or towards it."""
-    return cv2.transform(view, factor * np.eye(3) + (1 - factor) * GREY)
+    return cv2.transform(view, factor * IDENTITY + (1 - factor) * GREY)
 
 
 def adjust_hue(view: Pixels, factor: float) -> Pixels:
     """Turn the hues; a factor of 1 would be a full turn."""
     hsv = cv2.cvtColor(view, cv2.COLOR_RGB2HSV_FULL)
     turn = np.array([int(factor * 255) % 256, 0, 0], np.uint8)
-    hsv.reshape(len(hsv), -1)[:] += np.tile(turn, hsv.shape[1])  # wraps around, as hues do; by rows, which is fastest
+    rows = hsv.reshape(len(hsv), -1)
+    rows += np.tile(turn, hsv.shape[1])  # wraps around, as hues do; by rows, which is fastest
     return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
 
 
