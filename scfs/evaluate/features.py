@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from scfs.data.loader import centre_loader, num_workers
+from scfs.data.loader import Scored, centre_loader, num_workers
 from scfs.data.sources import Source
 from scfs.data.views import normalised
 from scfs.distributed import gather, num_processes, rank
@@ -44,9 +44,13 @@ def extract(
 
     Several processes share the images, and each gets all the features.
     """
+    if len(source) < num_processes():
+        raise UserError(f"{len(source)} images cannot be shared by {num_processes()} processes; start fewer.")
+    share, pin = range(rank(), len(source), num_processes()), device.type == "cuda"
+    batches = centre_loader(source, size, share, batch_size=batch_size, workers=workers, pin=pin)
     was_training = {module: module.training for module in backbone.modules()}
     backbone.eval()
-    parts = gather(_extract_share(backbone, source, size, batch_size, workers, device, on_batch))
+    parts = gather(_extract_share(backbone, batches, device, on_batch))
     for module, training in was_training.items():
         module.training = training
     places, features, labels = (torch.cat(column) for column in zip(*(part[:3] for part in parts), strict=True))
@@ -93,21 +97,11 @@ def extract_shown(
 
 @torch.no_grad()
 def _extract_share(
-    backbone: nn.Module,
-    source: Source,
-    size: int,
-    batch_size: int,
-    workers: int,
-    device: torch.device,
-    on_batch: Callable[[int], None],
+    backbone: nn.Module, batches: Iterable[Scored], device: torch.device, on_batch: Callable[[int], None]
 ) -> tuple[Tensor, Tensor, Tensor, list[str]]:
     """Places, features and labels of this process's images, and what could not be read."""
-    if len(source) < num_processes():
-        raise UserError(f"{len(source)} images cannot be shared by {num_processes()} processes; start fewer.")
-    share = range(rank(), len(source), num_processes())
     places, features, labels, unreadable = [], [], [], []
-    pin = device.type == "cuda"
-    for batch in centre_loader(source, size, share, batch_size=batch_size, workers=workers, pin=pin):
+    for batch in batches:
         pooled, _ = backbone(normalised(batch.views.to(device, non_blocking=True)))
         read = torch.tensor([not problem for problem in batch.unreadable])
         places.append(batch.places[read])
