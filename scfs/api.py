@@ -22,7 +22,8 @@ def pretrain_backbone(
 
     `settings` come on top, named as on the command line: {"optim.epochs": 5}.
     """
-    from_file = isinstance(recipe, str | Path)
-    values = read_toml(Path(recipe)) if isinstance(recipe, str | Path) else recipe
-    name = Path(recipe).stem if from_file else "run"  # type: ignore[arg-type]
+    if isinstance(recipe, str | Path):
+        name, values = Path(recipe).stem, read_toml(Path(recipe))
+    else:
+        name, values = "run", dict(recipe)
     return pretrain(check(Config, values, settings), name=name, resume=resume, console=Console())

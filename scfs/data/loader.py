@@ -31,23 +31,23 @@ def epoch_order(seed: int, epoch: int, num_images: int) -> list[int]:
     return order
 
 
-class Loaded(NamedTuple):
+class LoadedViews(NamedTuple):
     """Views of images, and what could not be read among them."""
 
     views: ViewBatch
     unreadable: list[str]  # name and reason of each; another image stands in for it
 
 
-class ViewDataset(Dataset[Loaded]):
+class ViewDataset(Dataset[LoadedViews]):
     """Views of (epoch, index): the randomness is a function of (seed, epoch, index), whoever computes them."""
 
     def __init__(self, source: Source, multi_crop: MultiCrop, seed: int):
         self.source, self.multi_crop, self.seed = source, multi_crop, seed
 
-    def __getitem__(self, key: tuple[int, int]) -> Loaded:
+    def __getitem__(self, key: tuple[int, int]) -> LoadedViews:
         epoch, index = key
         image, unreadable = readable_image(self.source, index)
-        return Loaded(self.multi_crop(image, derive_seed(self.seed, epoch, index)), unreadable)
+        return LoadedViews(self.multi_crop(image, derive_seed(self.seed, epoch, index)), unreadable)
 
 
 def readable_image(source: Source, index: int) -> tuple[Image.Image, list[str]]:
@@ -126,15 +126,15 @@ class CentreDataset(Dataset[Scored]):
             return Scored(place, blank, label, str(error))  # type: ignore[arg-type]
 
 
-def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[list[Loaded]]:
+def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[list[LoadedViews]]:
     """The parts of the batch of every step of a run, in one pass; workers live as long as it does."""
     loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=_stack, **_options(workers, pin))
     parts = _iterate(loader)
     return (list(batch) for batch in zip(*[parts] * sampler.parts, strict=True))
 
 
-def _stack(samples: list[Loaded]) -> Loaded:
-    return Loaded(stack_images([s.views for s in samples]), [name for s in samples for name in s.unreadable])
+def _stack(samples: list[LoadedViews]) -> LoadedViews:
+    return LoadedViews(stack_images([s.views for s in samples]), [name for s in samples for name in s.unreadable])
 
 
 def centre_loader(

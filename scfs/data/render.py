@@ -46,7 +46,7 @@ def render_reference(image: Image.Image, draw: ViewDraw, size: int) -> Pixels:
 
 
 def render_fast(image: Pixels, draw: ViewDraw, size: int) -> Pixels:
-    """The same view from an image (H, W, 3): torch's vectorised resize, tables, and OpenCV for hue and blur.
+    """The same view from an image (H, W, 3): torch's vectorised resize, and OpenCV for the rest.
 
     Written by hand because ten views of a photo cost more than a small network's step on the reference path.
     """

@@ -28,12 +28,10 @@ class Precision:
         """Gradients in their true size, before they are clipped."""
         self.scaler.unscale_(optimizer)
 
-    def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Move the parameters; returns whether they moved."""
-        scale = self.scaler.get_scale()
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Move the parameters, unless their scaled gradients overflowed."""
         self.scaler.step(optimizer)
         self.scaler.update()
-        return not self.scaler.is_enabled() or self.scaler.get_scale() >= scale
 
     def state_dict(self) -> dict[str, Any]:
         """The scale and its history; empty without scaling."""

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from scfs import distributed
 from scfs.config import Config
-from scfs.data.loader import Loaded, StepSampler, ViewDataset, derive_seed, num_cores, num_workers, view_loader
+from scfs.data.loader import LoadedViews, StepSampler, ViewDataset, derive_seed, num_cores, num_workers, view_loader
 from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop
 from scfs.engine import runfolder
@@ -111,7 +111,7 @@ def open_run(job: Job, *, name: str, resume: bool, console: Console) -> tuple[Pa
     return folder, first_step
 
 
-def make_batches(job: Job, first_step: int) -> Iterator[list[Loaded]]:
+def make_batches(job: Job, first_step: int) -> Iterator[list[LoadedViews]]:
     """The parts of this process's batches, for every step that is still to do."""
     config, optim = job.config, job.config.optim
     dataset = ViewDataset(job.source, MultiCrop(**config.crops), config.seed)
