@@ -67,10 +67,10 @@ def render_fast(image: Pixels, draw: ViewDraw, size: int) -> Pixels:
 def resize(image: Pixels, box: tuple[int, int, int, int], size: int) -> Pixels:
     """A box of an image at (size, size), bicubic with antialiasing as Pillow's."""
     top, left, height, width = box
-    crop = image[top : top + height, left : left + width].copy()  # whole, which its fast path wants
-    channels_last = torch.from_numpy(crop).permute(2, 0, 1)[None]
+    crop = torch.from_numpy(image[top : top + height, left : left + width].copy())  # whole, which its fast path wants
+    channels_last = crop.unsqueeze(0).permute(0, 3, 1, 2)  # in this order, or its strides do not say so
     resized = torch.nn.functional.interpolate(channels_last, (size, size), mode="bicubic", antialias=True)
-    return cv2.merge(list(resized[0].numpy()))  # comes out as planes, whatever went in
+    return resized[0].permute(1, 2, 0).numpy()
 
 
 def adjust_brightness(view: Pixels, factor: float) -> Pixels:
@@ -92,16 +92,16 @@ def adjust_saturation(view: Pixels, factor: float) -> Pixels:
 def adjust_hue(view: Pixels, factor: float) -> Pixels:
     """Turn the hues; a factor of 1 would be a full turn."""
     hsv = cv2.cvtColor(view, cv2.COLOR_RGB2HSV_FULL)
-    turn = np.array([int(factor * 255) % 256, 0, 0], np.uint8)
-    rows = hsv.reshape(len(hsv), -1)
-    rows += np.tile(turn, hsv.shape[1])  # wraps around, as hues do; by rows, which is fastest
+    turn = np.zeros(hsv.shape[1:], np.uint8)  # of one row
+    turn[:, 0] = int(factor * 255) % 256
+    hsv += turn  # wraps around, as hues do
     return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
 
 
 def blur(view: Pixels, radius: float) -> Pixels:
     """A Gaussian of that deviation."""
-    side = 2 * round(2.5 * radius) + 1
-    return cv2.GaussianBlur(view, (side, side), radius, borderType=cv2.BORDER_REPLICATE)
+    kernel = cv2.getGaussianKernel(2 * round(2.5 * radius) + 1, radius, cv2.CV_32F)
+    return cv2.sepFilter2D(view, -1, kernel, kernel, borderType=cv2.BORDER_REPLICATE)  # a third of GaussianBlur's time
 
 
 def _scaled(view: Pixels, factor: float, offset: float) -> Pixels:

@@ -12,6 +12,7 @@ from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop
 from scfs.engine import runfolder
 from scfs.engine.interrupt import Interrupt
+from scfs.engine.memory import keep_freed_memory
 from scfs.engine.metrics import open_log
 from scfs.engine.progress import ProgressDisplay
 from scfs.errors import UserError
@@ -69,6 +70,8 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
             "choose a divisor of it."
         )
     workers = num_workers(config.data.workers, device)
+    if device.type == "cpu":
+        keep_freed_memory()
     torch.set_num_threads(num_cores() if config.run.threads == "auto" else config.run.threads)
     source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
     if len(source) < config.optim.batch_size:

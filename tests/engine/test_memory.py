@@ -1,0 +1,31 @@
+import subprocess
+import sys
+
+import pytest
+
+# Page faults of taking and freeing 64 MB four times, once all is warm.
+CHURN = """
+import resource, torch
+from scfs.engine.memory import keep_freed_memory
+possible = keep_freed_memory() if {keep} else True
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        torch.zeros(16_000_000)
+print(int(possible), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def churn(*, keep):
+    """Whether memory can be kept, and the faults; in a process of its own, since the setting cannot be undone."""
+    command = [sys.executable, "-c", CHURN.format(keep=keep)]
+    possible, faults = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return bool(int(possible)), int(faults)
+
+
+def test_freed_memory_is_reused_without_page_faults():
+    _, usual = churn(keep=False)
+    possible, kept = churn(keep=True)
+    if not possible or usual < 10_000:
+        pytest.skip("this system has another allocator, or pages so large that they hardly fault")
+    assert kept < usual / 20
