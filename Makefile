@@ -1,5 +1,6 @@
 # make demo   set up, pre-train on the embedded data, score, draw
 # make test   set up, check style and types, run the tests
+# make bench  measure speed and memory beside peers, into docs/benchmarks.md (about 15 minutes)
 # make lock   write requirements.lock anew
 
 SHELL := /bin/sh
@@ -12,7 +13,7 @@ RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 FIND_PYTHON := for p in $(PYTHON) python3 python3.12 python3.11 python; do \
   $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done
 
-.PHONY: setup demo test lint lock clean
+.PHONY: setup demo test bench lint lock clean
 
 setup: $(VENV)/.ready
 
@@ -31,6 +32,18 @@ demo: setup
 
 test: setup lint
 	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/requirements.txt
+	cp benchmarks/page.md docs/benchmarks.md
+	$(BIN)/scfs bench step --peers true --rounds 5 --write docs/benchmarks.md
+	$(BIN)/scfs bench step --peers true --rounds 3 --batch_size 8 --write docs/benchmarks.md
+	$(BIN)/scfs bench step --peers true --rounds 3 --backbone vit_small_patch16_224 --write docs/benchmarks.md
+	$(BIN)/scfs bench data --write docs/benchmarks.md
+	$(BIN)/scfs bench memory --batch_sizes 4 --write docs/benchmarks.md
+	$(BIN)/scfs bench growth --write docs/benchmarks.md
+	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/loops.py --write docs/benchmarks.md
 
 lint: setup
 	$(BIN)/ruff check .

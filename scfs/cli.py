@@ -1,6 +1,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,8 +26,8 @@ usage: scfs COMMAND ...
       write a backbone for timm or for torchvision
   scfs report RUN
       pictures and a page of what a run learned
-  scfs bench data [--setting value ...]
-      time the ways to cut views side by side
+  scfs bench step|data|memory|growth [--setting value ...]
+      measure what training costs here, side by side with its peers
 
 RUN_OR_WEIGHTS is a run folder, a checkpoint, an exported file, a file of weights named as timm, torchvision, DINO,
 MoCo or the released SCFS code do, or random:NAME (a timm model with random weights).
@@ -48,8 +49,9 @@ class Words(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The `scfs` command. Returns the exit code: 2 for what the user can fix, 130 for a stop."""
-    # Threads that wait by spinning starve the loader's processes on the same cores; read when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # How long a step's threads spin while they wait for each other, read when torch is imported. Far below its default,
+    # which starves whatever else runs on the same cores; but sleeping at once costs a step a fifth of its time.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _dispatch(words)
@@ -168,16 +170,21 @@ def _report(words: Words) -> None:
 
 
 def _bench(words: Words) -> None:
-    from scfs.config import BenchData
+    from scfs import config
 
-    if words.targets not in (["data"], []) or not (words.targets or words.ask_help):
-        raise UserError("scfs bench needs to know what to time: scfs bench data.")
-    if (settings := _settings(BenchData, words, "bench data", "Time the view paths side by side.")) is None:
-        return
-
-    from scfs.bench.data import bench_data
-
-    bench_data(settings, _console())
+    benches: dict[str, tuple[Any, str]] = {
+        "step": (config.BenchStep, "Time training steps and their peers side by side."),
+        "data": (config.BenchData, "Time the view paths side by side."),
+        "memory": (config.BenchMemory, "Measure the peak memory of training steps."),
+        "growth": (config.BenchGrowth, "Time training steps against views, batch and resolution."),
+    }
+    if len(words.targets) != 1 or words.targets[0] not in benches:
+        raise UserError(f"scfs bench needs to know what to measure: scfs bench {'|'.join(benches)}.")
+    [what] = words.targets
+    model, about = benches[what]
+    if (settings := _settings(model, words, f"bench {what}", about)) is not None:
+        job = import_module(f"scfs.bench.{what}")
+        getattr(job, f"bench_{what}")(settings, _console())
 
 
 COMMANDS: dict[str, Callable[[Words], None]] = {

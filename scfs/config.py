@@ -97,6 +97,9 @@ class Views(Settings):
     path: Literal["fast", "reference"] = Field(
         "fast", description="how views are rendered; reference: torchvision on PIL images"
     )
+    colours: Literal["loader", "device"] = Field(
+        "loader", description="where views are coloured and blurred; device: in batches, for loaders that are too slow"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> "Views":
@@ -257,4 +260,36 @@ class BenchData(Settings):
     num_local_views: Count = 8
     global_size: Positive = 224
     local_size: Positive = 96
-    rounds: Positive = Field(15, description="images per path; the medians are compared")
+    rounds: Positive = Field(40, description="images per path; the medians are compared")
+    write: str = Field("", description="Markdown page to add the table to")
+
+
+class BenchStep(Settings):
+    """What training steps are timed on."""
+
+    backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
+    batch_size: Positive = 4
+    num_local_views: Positive = 8
+    global_size: Positive = 224
+    local_size: Positive = 96
+    out_dim: Positive = Field(65536, description="outputs of the data head")
+    rounds: Positive = Field(5, description="steps per job; the medians are compared")
+    peers: bool = Field(False, description="time lightly's DINO too; needs benchmarks/requirements.txt")
+    keep_memory: bool = Field(True, description="reuse freed memory, as pretrain does; false: as the system does")
+    write: str = Field("", description="Markdown page to add the table to")
+
+
+class BenchMemory(Settings):
+    """Which steps' memory is measured."""
+
+    backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
+    batch_sizes: Annotated[tuple[Positive, ...], BeforeValidator(_as_names)] = (4,)
+    write: str = Field("", description="Markdown page to add the table to")
+
+
+class BenchGrowth(Settings):
+    """Whose growth is measured."""
+
+    backbone: str = Field("resnet18", description="a timm model, or resnet10_half")
+    rounds: Positive = Field(3, description="steps per point; the medians are compared")
+    write: str = Field("", description="Markdown page to add the tables to; the plot goes beside it, as growth.png")

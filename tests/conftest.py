@@ -1,3 +1,7 @@
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: on busy cores, spinning threads take minutes
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -2,17 +2,66 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from scfs.bench.data import bench_data, interleaved, sample_jpeg
-from scfs.config import BenchData
+from scfs.bench import growth
+from scfs.bench.bare import BareProducts
+from scfs.bench.data import bench_data, sample_jpeg
+from scfs.bench.memory import bench_memory
+from scfs.bench.ours import OurStep, random_batch
+from scfs.bench.step import bench_step
+from scfs.bench.timing import WARM_UP, interleaved
+from scfs.config import BenchData, BenchGrowth, BenchMemory, BenchStep
 from scfs.data.decode import decode
 from scfs.errors import UserError
 
+SMALL = {"backbone": "resnet10_half", "global_size": 64, "local_size": 32, "num_local_views": 4}
 
-def test_the_fast_view_path_is_faster():
-    """A generous guard: it takes about a quarter of the time, decoding included."""
-    shares = bench_data(BenchData(rounds=5), Console(quiet=True))
-    assert shares["reference"] == 1.0
-    assert shares["decode only"] < shares["fast"] < 0.6
+
+def test_the_fast_view_path_is_faster(tmp_path):
+    """A generous guard: it takes about a quarter of the reference path's time, decoding included."""
+    page = tmp_path / "page.md"
+    seconds = bench_data(BenchData(rounds=5, write=str(page)), Console(quiet=True))
+    assert seconds["decode only"] < seconds["fast"] < 0.6 * seconds["reference"]
+    assert "| fast |" in page.read_text()
+
+
+def test_steps_cost_what_they_should():
+    """Generous guards: at this size a step is about 1.7 of its bare convolutions, and scfs 1.4 of dino."""
+    settings = BenchStep(**SMALL, batch_size=16, rounds=5, out_dim=1024)
+    seconds = bench_step(settings, Console(quiet=True))
+    assert seconds["bare convolutions"] < seconds["dino"] < 4 * seconds["bare convolutions"]
+    for mode in ("scfs", "scfs, released"):
+        assert seconds[mode] < 2.5 * seconds["dino"]
+
+
+def test_bare_products_are_those_of_a_step():
+    """Each convolution of the backbone: of the student for global and local views, with gradients; of the teacher."""
+    sizes = {name: SMALL[name] for name in ("global_size", "local_size", "num_local_views")}
+    step = OurStep(random_batch(2, **sizes), contrast="dino", variant="paper", backbone="resnet10_half")
+    products = BareProducts(lambda: step(0), *step.backbones()).products
+    learning = [product for product in products if product.learns]
+    assert len(products) == 3 * 12  # stem, two in each of four blocks, three shortcuts
+    assert len(learning) == 2 * 12
+    assert sum(not product.input_gradient for product in learning) == 2  # images need none
+    assert {product.inputs[0] for product in learning} == {4, 8}
+
+
+def test_memory_grows_with_the_batch_and_shrinks_with_recomputing():
+    peaks = bench_memory(BenchMemory(backbone="resnet18", batch_sizes=(8,)), Console(quiet=True))
+    assert peaks.keys() == {(8, recompute, mode) for recompute in (False, True) for mode in ("dino", "scfs")}
+    assert peaks[8, True, "dino"] < peaks[8, False, "dino"] < 1.2 * peaks[8, False, "scfs"]
+
+
+def test_growth_is_written_with_its_plot(monkeypatch, tmp_path):
+    base = {"num_images": 2, "global_size": 64, "local_size": 32, "num_local_views": 2}
+    monkeypatch.setattr(growth, "BASE", base)
+    monkeypatch.setattr(growth, "SWEEPS", {"images": [{"num_images": n} for n in (2, 8)]} | {"views": [base] * 2})
+    monkeypatch.setattr(growth, "DATA_SIZES", (10, 20))
+    page = tmp_path / "page.md"
+    growth.bench_growth(BenchGrowth(backbone="resnet10_half", rounds=1, write=str(page)), Console(quiet=True))
+    text = page.read_text()
+    assert "| images | 2 | 1.00 |" in text
+    assert "(growth.png)" in text
+    assert (tmp_path / "growth.png").stat().st_size > 5000
 
 
 def test_the_sample_is_like_a_photo():
@@ -22,10 +71,16 @@ def test_the_sample_is_like_a_photo():
 
 def test_jobs_take_turns():
     turns = []
-    medians = interleaved({"a": lambda seed: turns.append(("a", seed)), "b": lambda seed: turns.append(("b", seed))}, 2)
-    assert turns == [(name, seed) for seed in range(3) for name in "ab"]
+    medians = interleaved({"a": lambda turn: turns.append(("a", turn)), "b": lambda turn: turns.append(("b", turn))}, 2)
+    assert turns == [(name, turn) for turn in range(WARM_UP + 2) for name in "ab"]
     assert medians.keys() == {"a", "b"}
     assert np.isfinite(list(medians.values())).all()
+
+
+def test_without_lightly_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "lightly.loss", None)
+    with pytest.raises(UserError, match="lightly is not installed"):
+        bench_step(BenchStep(**SMALL, batch_size=2, peers=True), Console(quiet=True))
 
 
 def test_an_image_that_is_none_is_one_sentence(tmp_path):

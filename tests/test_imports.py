@@ -14,7 +14,7 @@ ARROWS = {
     "pretrained": {"backbones"},
     "export": {"", "backbones", "engine", "weights"},
     "weights": {"engine"},
-    "bench": {"config", "data"},
+    "bench": {"config", "backbones", "data", "engine", "pretrain"},
     "config": {"method.modes"},
     "recipe": set(),
     "errors": set(),

@@ -1,5 +1,5 @@
 import io
-import statistics
+import multiprocessing
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,53 +10,102 @@ import cv2
 import torch
 from PIL import Image
 from rich.console import Console
-from rich.table import Table
 
+from scfs.bench.page import show
+from scfs.bench.peers import TorchvisionViews
+from scfs.bench.timing import interleaved
 from scfs.config import BenchData
 from scfs.data.decode import Unreadable, decode
+from scfs.data.loader import StepSampler, ViewDataset, view_loader
 from scfs.data.scenes import render_scene
-from scfs.data.views import MultiCrop
+from scfs.data.views import MultiCrop, stack_images
+from scfs.engine.memory import keep_freed_memory
 from scfs.errors import UserError
 
-SCALES = {"global_scale": (0.14, 1.0), "local_scale": (0.05, 0.14)}  # the paper's
+SCALES: dict[str, Any] = {"global_scale": (0.14, 1.0), "local_scale": (0.05, 0.14)}  # the paper's
+USUAL, REFERENCE = "torchvision on PIL, to floats", "reference"
+WORKERS, BATCH, BATCHES = 2, 16, 32
 
 
 def bench_data(settings: BenchData, console: Console) -> dict[str, float]:
     """Time the view paths on one core, decoding included, image by image in turn: the `scfs bench data` command.
 
-    Returns each path's median as a share of the reference path's.
+    Returns the median seconds of processor time of each.
     """
     torch.set_num_threads(1)
     cv2.setNumThreads(0)
+    keep_freed_memory()  # as `scfs pretrain` does
     encoded = _read(settings.image) if settings.image else sample_jpeg()
     sizes: dict[str, Any] = settings.model_dump(include={"num_local_views", "global_size", "local_size"})
-    jobs: dict[str, Callable[[int], object]] = {"decode only": lambda _: decode(encoded)}
-    for path in ("reference", "fast"):
-        jobs[path] = partial(_decode_and_cut, encoded, MultiCrop(**{**sizes, **SCALES, "path": path}))
-    medians = interleaved(jobs, settings.rounds)
-    shares = {name: median / medians["reference"] for name, median in medians.items()}
-    image = decode(encoded)
-    table = Table("path", "ms an image", "of reference", title=_title(settings, image, len(encoded)))
-    for name, median in medians.items():
-        table.add_row(name, f"{1000 * median:.1f}", f"{shares[name]:.3f}")
-    console.print(table)
-    return shares
+    fast, reference = MultiCrop(**sizes, **SCALES), MultiCrop(**sizes, **SCALES, path="reference")
+    uncoloured = MultiCrop(**sizes, **SCALES, colours="device")
+    jobs: dict[str, Callable[[int], object]] = {
+        "decode only": lambda _: decode(encoded),
+        USUAL: partial(TorchvisionViews(**sizes), encoded),
+        REFERENCE: lambda turn: reference(decode(encoded), turn),
+        "fast": lambda turn: fast(decode(encoded), turn),
+        "fast, to floats": lambda turn: fast(decode(encoded), turn).normalised(),
+        "fast, colours left to the device": lambda turn: uncoloured(decode(encoded), turn),
+        "fast, colours batched, to floats": lambda turn: stack_images([uncoloured(decode(encoded), turn)]).normalised(),
+    }
+    seconds = interleaved(jobs, settings.rounds, clock=time.process_time)
+    against = {USUAL: "of torchvision's", REFERENCE: "of reference"}
+    rows = [
+        {
+            "views": name,
+            "ms an image": f"{1000 * median:.1f}",
+            **{column: f"{median / seconds[base]:.3f}" for base, column in against.items()},
+        }
+        for name, median in seconds.items()
+    ]
+    overhead = loader_overhead(encoded, fast)
+    workers = {"views": f"{WORKERS} loader workers add", "ms an image": f"{100 * overhead:.0f} %"}
+    rows.append(workers | dict.fromkeys(against.values(), ""))
+    show(console, _title(settings, decode(encoded), len(encoded)), rows, write=settings.write)
+    return seconds
 
 
-def _decode_and_cut(encoded: bytes, multi_crop: MultiCrop, seed: int) -> object:
-    return multi_crop(decode(encoded), seed)
+def loader_overhead(encoded: bytes, multi_crop: MultiCrop) -> float:
+    """What loader workers add to the time of the views themselves, as a share of it.
+
+    The views are made by as many processes as there are workers, but stay there.
+    """
+    dataset = ViewDataset(_Repeated(encoded), multi_crop, seed=0)
+    shares = [range(worker, BATCH * BATCHES, WORKERS) for worker in range(WORKERS)]
+    with multiprocessing.get_context("fork").Pool(WORKERS) as pool:
+        alone = max(pool.map(partial(_seconds, dataset), shares)) / BATCHES
+    batches = view_loader(dataset, StepSampler(BATCH * BATCHES, BATCH, 1, seed=0), workers=WORKERS, pin=False)
+    ends = [time.perf_counter() for _ in batches]
+    first = BATCHES // 2  # by then the workers' head start is used up
+    return (ends[-1] - ends[first]) / (BATCHES - 1 - first) / alone - 1
 
 
-def interleaved(jobs: dict[str, Callable[[int], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of processor time of each job; they take turns, so that a noisy machine is noisy to all."""
-    seconds: dict[str, list[float]] = {name: [] for name in jobs}
-    for seed in range(rounds + 1):
-        for name, job in jobs.items():
-            start = time.process_time()
-            job(seed)
-            if seed:  # the first turn warms up
-                seconds[name].append(time.process_time() - start)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+def _seconds(dataset: ViewDataset, places: range) -> float:
+    start = time.perf_counter()
+    for place in places:
+        dataset[0, place]
+    return time.perf_counter() - start
+
+
+class _Repeated:
+    """One encoded image, as often as one likes, as a source."""
+
+    classes: tuple[str, ...] = ()
+
+    def __init__(self, encoded: bytes):
+        self.encoded = encoded
+
+    def __len__(self) -> int:
+        return BATCH * BATCHES
+
+    def image(self, index: int) -> Image.Image:  # noqa: ARG002 - all are the same
+        return decode(self.encoded)
+
+    def label(self, index: int) -> int:
+        raise NotImplementedError
+
+    def name(self, index: int) -> str:
+        return f"image {index}"
 
 
 def sample_jpeg() -> bytes:

@@ -13,6 +13,7 @@ from torchvision.transforms.v2 import functional as F
 Pixels = NDArray[np.uint8]  # (H, W, 3), RGB
 
 SOLARIZE_FROM = 128
+BLUR_RADII = (0.1, 2.0)
 GREY = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601, as Pillow's and OpenCV's
 IDENTITY = np.eye(3, dtype=np.float32)
 LEVELS = np.arange(256)

@@ -10,7 +10,8 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from scfs.data.render import Pixels, ViewDraw, render_fast, render_reference
+from scfs.data.colours import as_row, coloured, without_colours
+from scfs.data.render import BLUR_RADII, Pixels, ViewDraw, render_fast, render_reference
 
 # G global views, N local views, V any views, B images per process
 
@@ -21,7 +22,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class ViewBatch(NamedTuple):
     """Views of B images, and where in its image each was cut. For one image, the same without the B axis.
 
-    Views leave the loader as uint8 and become normalised floats on the device.
+    Views leave the loader as uint8 and become normalised floats on the device, which may do the colours too.
     """
 
     global_views: Tensor  # (G, B, 3, 224, 224)
@@ -30,24 +31,31 @@ class ViewBatch(NamedTuple):
     local_boxes: Tensor  # (N, B, 4)
     global_flips: Tensor  # (G, B) bool
     local_flips: Tensor  # (N, B) bool
+    colours: Tensor = torch.empty(0, 0, 0)  # (G + N, B, columns) if they are still to be coloured, on the CPU
 
     def to(self, device: torch.device) -> "ViewBatch":
         """The same on a device; a copy from pinned memory does not wait."""
-        return ViewBatch(*(part.to(device, non_blocking=True) for part in self))
+        moved = ViewBatch(*(part.to(device, non_blocking=True) for part in self))
+        return moved._replace(colours=self.colours)
 
     def normalised(self) -> "ViewBatch":
-        """The same with views as floats."""
-        return self._replace(global_views=normalised(self.global_views), local_views=normalised(self.local_views))
+        """The same with views as floats, in their colours."""
+        views = [self.global_views, self.local_views]
+        if self.colours.numel():
+            rows = self.colours.split([len(each) for each in views])
+            views = [coloured(*each) for each in zip(views, rows, strict=True)]
+        global_views, local_views = (normalised(each) for each in views)
+        return self._replace(global_views=global_views, local_views=local_views, colours=self.colours[..., :0])
 
 
 def stack_images(samples: list[ViewBatch]) -> ViewBatch:
     """Views of single images as one batch: B becomes the second axis."""
-    global_views, local_views, *places = zip(*samples, strict=True)
+    global_views, local_views, *others = zip(*samples, strict=True)
     stacks = [
         torch.stack([views.movedim(1, -1) for views in parts], dim=1).movedim(-1, 2)  # channels stay last in memory
         for parts in (global_views, local_views)
     ]
-    return ViewBatch(*stacks, *(torch.stack(parts, dim=1) for parts in places))
+    return ViewBatch(*stacks, *(torch.stack(parts, dim=1) for parts in others))
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,6 @@ class MultiCrop:
 
     jitter = (("brightness", 0.6, 1.4), ("contrast", 0.6, 1.4), ("saturation", 0.8, 1.2), ("hue", -0.1, 0.1))
     jitter_probability, grey_probability, flip_probability = 0.8, 0.2, 0.5
-    blur_radii = (0.1, 2.0)
 
     def __init__(
         self,
@@ -80,18 +87,23 @@ class MultiCrop:
         global_scale: tuple[float, float],
         local_scale: tuple[float, float],
         path: Literal["fast", "reference"] = "fast",
+        colours: Literal["loader", "device"] = "loader",
     ):
         self.kinds = [
             ViewKind(global_size, global_scale, blur=1.0),
             ViewKind(global_size, global_scale, blur=0.1, solarize=0.2),
             *[ViewKind(local_size, local_scale, blur=0.5)] * num_local_views,
         ]
-        self.local_size, self.path = local_size, path
+        self.local_size, self.path, self.colours = local_size, path, colours
 
     def __call__(self, image: Image.Image, seed: int) -> ViewBatch:
         """The views of one image; equal seeds give equal views."""
         random = Random(seed)
         draws = [self.draw(image.size, kind, random) for kind in self.kinds]
+        rows = torch.empty(len(draws), 0)
+        if self.colours == "device":
+            rows = torch.tensor([as_row(draw) for draw in draws])
+            draws = [without_colours(draw) for draw in draws]
         views = self.render(image, draws)
         boxes = torch.tensor([_relative_box(draw.box, image.size) for draw in draws])  # (V, 4)
         flips = torch.tensor([draw.flip for draw in draws])  # (V,)
@@ -102,6 +114,7 @@ class MultiCrop:
             boxes[NUM_GLOBAL_VIEWS:],
             flips[:NUM_GLOBAL_VIEWS],
             flips[NUM_GLOBAL_VIEWS:],
+            rows,
         )
 
     def draw(self, image_size: tuple[int, int], kind: ViewKind, random: Random) -> ViewDraw:
@@ -116,7 +129,7 @@ class MultiCrop:
             flip=random.random() < self.flip_probability,
             jitter=tuple(jitter) if random.random() < self.jitter_probability else (),
             grey=random.random() < self.grey_probability,
-            blur_radius=random.uniform(*self.blur_radii) if random.random() < kind.blur else None,
+            blur_radius=random.uniform(*BLUR_RADII) if random.random() < kind.blur else None,
             solarize=random.random() < kind.solarize,
         )
 

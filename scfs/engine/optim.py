@@ -19,10 +19,10 @@ def build_optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
     """SGD or LARS with momentum 0.9, or AdamW; rate and decay are set before each step by `set_rates`."""
     groups = parameter_groups(module)
     if name == "sgd":
-        return torch.optim.SGD(groups, lr=0.0, momentum=0.9)
+        return torch.optim.SGD(groups, lr=0.0, momentum=0.9, fused=True)
     if name == "lars":
         return Lars(groups, lr=0.0, momentum=0.9)  # adapts the rates of weights, not of biases and norms
-    return torch.optim.AdamW(groups, lr=0.0)
+    return torch.optim.AdamW(groups, lr=0.0, fused=True)
 
 
 def set_rates(optimizer: torch.optim.Optimizer, *, lr: float, weight_decay: float) -> None:
@@ -41,5 +41,9 @@ def clip_gradients(parameters: Iterable[Tensor], clip: str, max_norm: float) -> 
         nn.utils.clip_grad_norm_(with_grad, max_norm)
     elif clip == "per-tensor":
         grads = [p.grad for p in with_grad if p.grad is not None]
-        scales = [(max_norm / (norm + 1e-6)).clamp(max=1.0) for norm in torch._foreach_norm(grads)]
-        torch._foreach_mul_(grads, scales)
+        norms = torch.stack(torch._foreach_norm(grads)).tolist()  # one wait for a GPU
+        too_long = [
+            (grad, max_norm / (norm + 1e-6)) for grad, norm in zip(grads, norms, strict=True) if norm > max_norm
+        ]
+        if too_long:
+            torch._foreach_mul_([grad for grad, _ in too_long], [scale for _, scale in too_long])

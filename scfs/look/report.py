@@ -60,7 +60,7 @@ def report(run: Path, console: Console) -> None:
     images = [readable_image(source, i)[0] for i in range(min(NUM_IMAGES, len(source)))]
     folder = run / "report"
     paths = {name: folder / name for name in ("views.png", "attention.png", "curves.png", "index.html")}
-    save_views(paths["views.png"], images, MultiCrop(**config.crops), config.seed)
+    save_views(paths["views.png"], images, MultiCrop(**config.crops | {"colours": "loader"}), config.seed)
     save_attention(
         paths["attention.png"],
         images,

@@ -5,14 +5,13 @@ from torch import Tensor, nn
 
 from scfs.method.heads import ProjectionHead, SearchHead
 
-# V any views, B images per process, C channels, H W map height and width, K head outputs
+# V any views, B images per process, C channels, H W map height and width
 
 
 class Features(NamedTuple):
     """What an encoder says of a stack of views."""
 
     pooled: Tensor  # (V, B, C)
-    logits: Tensor  # (V, B, K); K is 0 without a head
     maps: tuple[Tensor, ...]  # one (V, B, C, H, W) per search layer, shallow to deep
 
 
@@ -34,5 +33,4 @@ class Encoder(nn.Module):
         """views: (V, B, 3, H, W), all of one size."""
         lead = views.shape[:2]
         pooled, maps = self.backbone(views.flatten(0, 1))
-        logits = self.head(pooled) if self.head is not None else pooled[:, :0]
-        return Features(pooled.unflatten(0, lead), logits.unflatten(0, lead), tuple(m.unflatten(0, lead) for m in maps))
+        return Features(pooled.unflatten(0, lead), tuple(m.unflatten(0, lead) for m in maps))

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from scfs.data.views import ViewBatch
 from scfs.method.encoder import Encoder, Features
-from scfs.method.heads import SearchHead
+from scfs.method.heads import ProjectionHead, SearchHead
 from scfs.method.losses import Center, entropy, search_loss, sharpen, spread, view_loss
 from scfs.method.modes import Contrast, Pass, Variant, plan_of
 from scfs.method.search import pair_weights, place_in_view, roi_maps, search_attention
@@ -71,8 +71,11 @@ class SCFS(nn.Module):
 
         terms: dict[str, Term] = {}
         if self.center is not None:  # the data contrast
-            student_logits = torch.cat([features.logits for features in student.values()])  # (V, B, K)
-            terms["view"] = self._view_term(self.center, student_logits, teacher.logits, teacher_temp)
+            head, teacher_head = (cast(ProjectionHead, encoder.head) for encoder in (self.student, self.teacher))
+            student_logits = head(*(features.pooled for features in student.values()))  # (V, B, K)
+            with torch.no_grad():
+                teacher_logits = teacher_head(teacher.pooled)  # (G, B, K)
+            terms["view"] = self._view_term(self.center, student_logits, teacher_logits, teacher_temp)
         for i in range(len(self.student.search_heads)):
             terms |= self._layer_terms(i, student, teacher.maps[i], batch, teacher_temp)
         vitals = {

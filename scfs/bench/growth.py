@@ -1,0 +1,78 @@
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from scfs.bench.ours import OurStep, random_batch
+from scfs.bench.page import Row, show
+from scfs.bench.timing import interleaved
+from scfs.config import BenchGrowth
+from scfs.data.loader import epoch_order, num_cores
+from scfs.engine.memory import keep_freed_memory
+
+MODES = ("dino", "scfs")
+BASE: dict[str, Any] = {"num_images": 4, "global_size": 160, "local_size": 64, "num_local_views": 8}
+# One thing at a time, around the base.
+SWEEPS: dict[str, list[dict[str, Any]]] = {
+    "local views": [{"num_local_views": n} for n in (2, 4, 8, 12)],
+    "images a batch": [{"num_images": n} for n in (2, 4, 8, 16)],
+    "pixels of global views": [
+        {"global_size": large, "local_size": small} for large, small in ((96, 40), (160, 64), (224, 96))
+    ],
+}
+PLOT = "growth.png"
+DATA_SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+
+
+def bench_growth(settings: BenchGrowth, console: Console) -> None:
+    """What a step costs against views, batch and resolution, and an epoch's order against the number of images.
+
+    The `scfs bench growth` command.
+    """
+    torch.set_num_threads(num_cores())
+    keep_freed_memory()
+    rows: list[Row] = []
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    for name, axes in zip(SWEEPS, figure.subplots(1, len(SWEEPS)), strict=True):
+        values = [next(iter(change.values())) for change in SWEEPS[name]]
+        seconds = [_step_seconds({**BASE, **change}, settings) for change in SWEEPS[name]]
+        base = seconds[values.index(BASE[next(iter(SWEEPS[name][0]))])]
+        for value, both in zip(values, seconds, strict=True):
+            shares = {mode: f"{both[mode] / base['dino']:.2f}" for mode in MODES}
+            rows.append(
+                {"grows": name, "to": str(value), **shares, "scfs of dino": f"{both['scfs'] / both['dino']:.2f}"}
+            )
+        for mode in MODES:
+            axes.plot(values, [both[mode] / base["dino"] for both in seconds], marker="o", label=mode)
+        axes.set(xlabel=name, ylim=(0, None))
+    figure.axes[0].set_ylabel("step, of the base's dino")
+    figure.axes[0].legend()
+    show(console, _title(settings), rows, write=settings.write, picture=PLOT)
+    if settings.write:
+        figure.savefig(Path(settings.write).with_name(PLOT), dpi=100)
+    show(console, "Order of an epoch, made once per epoch in each process", _order_rows(), write=settings.write)
+
+
+def _step_seconds(shape: dict[str, Any], settings: BenchGrowth) -> dict[str, float]:
+    batch = random_batch(**shape)
+    steps = {
+        mode: OurStep(batch, contrast=mode, variant="paper", backbone=settings.backbone, out_dim=4096) for mode in MODES
+    }
+    return interleaved(steps, settings.rounds)
+
+
+def _order_rows() -> list[Row]:
+    rows = []
+    for num_images in DATA_SIZES:
+        start = time.perf_counter()
+        epoch_order(0, 0, num_images)
+        rows.append({"images": f"{num_images:,}", "seconds": f"{time.perf_counter() - start:.2f}"})
+    return rows
+
+
+def _title(settings: BenchGrowth) -> str:
+    views = f"2 x {BASE['global_size']} + {BASE['num_local_views']} x {BASE['local_size']} px"
+    return f"{settings.backbone} around batch {BASE['num_images']}, {views}, as shares of that dino step"
