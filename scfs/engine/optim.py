@@ -19,7 +19,11 @@ def build_optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
     """SGD or LARS with momentum 0.9, or AdamW; rate and decay are set before each step by `set_rates`."""
     groups = parameter_groups(module)
     if name == "sgd":
-        return torch.optim.SGD(groups, lr=0.0, momentum=0.9, fused=True)
+        sgd = torch.optim.SGD(groups, lr=0.0, momentum=0.9, fused=True)
+        for parameter in (p for group in groups for p in group["params"]):
+            # As without: but all must have one, and a frozen layer's would come later.
+            sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return sgd
     if name == "lars":
         return Lars(groups, lr=0.0, momentum=0.9)  # adapts the rates of weights, not of biases and norms
     return torch.optim.AdamW(groups, lr=0.0, fused=True)

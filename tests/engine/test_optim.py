@@ -30,6 +30,27 @@ def test_rates_reach_the_right_groups(name):
         torch.testing.assert_close(p.data, old * (0.95 if p.ndim > 1 else 1.0))
 
 
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_a_layer_may_join_late(name):
+    """A frozen layer has no gradient at first; from then on it moves as with torch's plain optimizers."""
+    nets = [network(), network()]
+    plain = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[name]
+    options = {"momentum": 0.9} if name == "sgd" else {}
+    groups = [{**group, "lr": 0.1, "weight_decay": 0.0} for group in parameter_groups(nets[1])]
+    optimizers = [build_optimizer(name, nets[0]), plain(groups, **options, fused=False)]
+    set_rates(optimizers[0], lr=0.1, weight_decay=0.0)
+    for step in range(4):
+        for net, optimizer in zip(nets, optimizers, strict=True):
+            torch.manual_seed(step)
+            for p in net.parameters():
+                p.grad = torch.randn_like(p)
+            if step < 2:
+                net[3].weight.grad = None
+            optimizer.step()
+    for ours, theirs in zip(*(net.parameters() for net in nets), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 def gradients(net, scales):
     for p, scale in zip(net.parameters(), scales, strict=True):
         p.grad = torch.full_like(p, scale / p.numel() ** 0.5)  # norm = scale
