@@ -19,7 +19,9 @@ usage: scfs COMMAND ...
   scfs pretrain RECIPE [--section.setting value ...] [--init WEIGHTS] [--resume | --dry-run]
       pre-train a backbone; RECIPE is a TOML file, or a run folder to go on with or to repeat
   scfs knn RUN_OR_WEIGHTS [--data SOURCE] [--setting value ...]
-      score a backbone by its nearest neighbours
+      score a backbone by its nearest neighbours; --layers all: and each of its search layers
+  scfs compare RUN ...
+      lay runs side by side by what they scored
   scfs embed RUN_OR_WEIGHTS SOURCE [OUT.npy | OUT.parquet] [--query IMAGE --nearest K]
       write the features of every image, or print the images most like one
   scfs export RUN_OR_WEIGHTS OUT.safetensors | OUT.pth [--network student]
@@ -133,6 +135,15 @@ def _knn(words: Words) -> None:
     knn(target, settings, _console())
 
 
+def _compare(words: Words) -> None:
+    if words.flags or not words.targets:
+        raise UserError("scfs compare takes run folders and no settings: scfs compare RUN RUN ...")
+
+    from scfs.evaluate.compare import compare
+
+    compare(words.targets, _console())
+
+
 def _embed(words: Words) -> None:
     from scfs.config import Embed
 
@@ -190,6 +201,7 @@ def _bench(words: Words) -> None:
 COMMANDS: dict[str, Callable[[Words], None]] = {
     "pretrain": _pretrain,
     "knn": _knn,
+    "compare": _compare,
     "embed": _embed,
     "export": _export,
     "report": _report,

@@ -208,22 +208,28 @@ class Config(Settings):
         return {**self.views.model_dump(), "num_local_views": self.num_local_views}
 
 
-class Knn(Settings):
-    """How a backbone is scored by its nearest neighbours. Defaults are the paper's protocol."""
+class Evaluation(Settings):
+    """What every evaluation of a backbone needs to know."""
 
     data: str = Field(
         "scenes", description="labelled images: as data.source of pretrain, such as a folder of class folders"
     )
     classes: str = Field("", description="file naming the class folders to use, one a line; empty: all")
     backbone: str = Field("", description=FOREIGN)
-    k: Annotated[tuple[Positive, ...], BeforeValidator(_as_names)] = Field((10, 20, 100, 200), description="neighbours")
-    temperature: Temperature = 0.07
     size: Positive | Auto = Field("auto", description="side of the evaluated centre crop; auto: as in training, or 224")
     network: Literal["teacher", "student"] = "teacher"
     batch_size: Positive = 128
     workers: Count | Auto = "auto"
     device: str = "auto"
     seed: Count = Field(0, description="of random weights, for random:NAME")
+
+
+class Knn(Evaluation):
+    """How a backbone is scored by its nearest neighbours. Defaults are the paper's protocol."""
+
+    k: Annotated[tuple[Positive, ...], BeforeValidator(_as_names)] = Field((10, 20, 100, 200), description="neighbours")
+    temperature: Temperature = 0.07
+    layers: Literal["final", "all"] = Field("final", description="features to score; all: of each search layer too")
 
 
 class Embed(Settings):

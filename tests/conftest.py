@@ -62,6 +62,14 @@ def tiny_recipe(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def trained(tiny_recipe: Path, tmp_path: Path) -> Path:
+    """The folder of a tiny run that is done."""
+    folder = tmp_path / "trained"
+    assert main(["pretrain", str(tiny_recipe), "--run.folder", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """Two class folders of six small photos each."""
     root = tmp_path / "photos"

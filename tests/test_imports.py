@@ -26,7 +26,7 @@ ARROWS = {
     "evaluate": {"config", "backbones", "data", "engine", "distributed"},
     "pretrain": {
         *("config", "method", "backbones", "data", "engine", "distributed"),
-        *("evaluate.features", "evaluate.knn"),
+        *("evaluate.features", "evaluate.knn", "evaluate.scores"),
     },
     "look": {*("config", "recipe", "evaluate", "method", "backbones", "data", "engine", "distributed"), "pretrain"},
 }

@@ -1,46 +1,65 @@
+import time
+
 from rich.console import Console
 from rich.table import Table
 
-from scfs.backbones import load_backbone
 from scfs.config import Knn
-from scfs.data.sources import open_labelled
-from scfs.distributed import choose_device, process_group
-from scfs.evaluate.features import extract_shown
-from scfs.evaluate.knn import Accuracy, knn_accuracy
+from scfs.distributed import choose_device, is_first, process_group
+from scfs.evaluate.knn import knn_accuracy
+from scfs.evaluate.layers import FINAL
+from scfs.evaluate.plots import save_bars
+from scfs.evaluate.results import record, run_of
+from scfs.evaluate.scores import Accuracy
+from scfs.evaluate.subject import open_subject
 
-DEFAULT_SIZE = 224
+HEADLINE_K = 20
+Scores = dict[str, dict[int, Accuracy]]  # by layer, then k
 
 
-def knn(target: str, settings: Knn, console: Console) -> dict[int, Accuracy]:
+def knn(target: str, settings: Knn, console: Console) -> Scores:
     """Score a backbone by its nearest neighbours and print the table: the `scfs knn` command."""
-    device = choose_device(settings.device)
+    start, device = time.perf_counter(), choose_device(settings.device)
     with process_group(device):
-        train, val = open_labelled(settings.data, classes=settings.classes)
-        loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
-        backbone = loaded.backbone.to(device)
-        size = (loaded.size or DEFAULT_SIZE) if settings.size == "auto" else settings.size
-        backbone.check_sizes(size)
-        parts = extract_shown(
-            backbone,
-            (train, val),
-            size=size,
-            batch_size=settings.batch_size,
-            workers=settings.workers,
-            device=device,
-            console=console,
+        subject = open_subject(target, settings, device, console)
+        network, parts = subject.features(settings, console)
+    train, val = (network.split(part.labelled) for part in parts)
+    scores = {
+        layer: knn_accuracy(
+            train[layer],
+            val[layer],
+            num_classes=len(subject.classes),
+            ks=settings.k,
+            temperature=settings.temperature,
         )
-    labelled = (part.labelled for part in parts)
-    scores = knn_accuracy(*labelled, num_classes=len(train.classes), ks=settings.k, temperature=settings.temperature)
-    if loaded.taken is not None:
-        console.print(str(loaded.taken), highlight=False, soft_wrap=True)
-    console.print(
-        f"k-NN of {target} on {settings.data}: {len(train)} train and {len(val)} val images at {size} px, "
-        f"temperature {settings.temperature:g}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    table = Table("k", "top-1 %", "top-5 %")
-    for k, accuracy in scores.items():
-        table.add_row(str(k), f"{100 * accuracy.top1:.1f}", f"{100 * accuracy.top5:.1f}")
-    console.print(table)
+        for layer in (train if settings.layers == "all" else [FINAL])
+    }
+    about = f"k-NN on {settings.data} of {subject}, temperature {settings.temperature:g}"
+    console.print(about, highlight=False, soft_wrap=True)
+    console.print(_table(scores))
+    if is_first():
+        protocol = {**settings.model_dump(mode="json"), "size": subject.size}
+        seconds = time.perf_counter() - start
+        record(target, "knn", figures_of(scores), protocol, seconds=seconds, device=device, console=console)
+        if settings.layers == "all" and (folder := run_of(target)) is not None:
+            k = HEADLINE_K if HEADLINE_K in settings.k else settings.k[0]
+            plot = folder / "knn_layers.png"
+            save_bars(plot, {layer: by_k[k] for layer, by_k in scores.items()}, ylabel=f"k-NN top-1 %, k = {k}")
+            console.print(f"plot     {plot}", highlight=False, soft_wrap=True)
     return scores
+
+
+def figures_of(scores: Scores) -> dict[str, dict[str, float | list[float]]]:
+    """By name, such as "k=20" or, of a layer that is not the last, "layer3 k=20"."""
+    return {
+        f"k={k}" if layer == FINAL else f"{layer} k={k}": accuracy.as_dict()
+        for layer, by_k in scores.items()
+        for k, accuracy in by_k.items()
+    }
+
+
+def _table(scores: Scores) -> Table:
+    table = Table(*(["layer"] if len(scores) > 1 else []), "k", "top-1 %", "95 % interval", "top-5 %")
+    for layer, by_k in scores.items():
+        for k, accuracy in by_k.items():
+            table.add_row(*([layer] if len(scores) > 1 else []), str(k), *accuracy.shown())
+    return table

@@ -1,18 +1,11 @@
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from scfs.evaluate.features import LabelledFeatures
-
-
-class Accuracy(NamedTuple):
-    """Shares of images whose class is the first guess, or among the first five."""
-
-    top1: float
-    top5: float
+from scfs.evaluate.scores import Accuracy
 
 
 @torch.no_grad()
@@ -23,30 +16,46 @@ def knn_accuracy(
     num_classes: int,
     ks: Sequence[int] = (20,),
     temperature: float = 0.07,
-    chunk: int = 256,
 ) -> dict[int, Accuracy]:
     """Weighted nearest-neighbour classification: each neighbour votes exp(cosine / temperature).
 
-    One pass serves every k; a k above the number of training images uses them all. The similarities of `chunk`
-    images at a time are held, never all of them.
+    One pass serves every k; a k above the number of training images uses them all.
     """
-    keys = F.normalize(train.features, dim=-1)
-    largest = min(max(ks), len(keys))
-    hits = {k: torch.zeros(2) for k in ks}
-    for start in range(0, len(val.features), chunk):
-        queries = F.normalize(val.features[start : start + chunk], dim=-1)
-        truth = val.labels[start : start + chunk]
-        cosines, places = (queries @ keys.T).topk(largest, dim=-1)  # (chunk, largest), most alike first
+    hits: dict[int, list[Tensor]] = {k: [] for k in ks}
+    for start, cosines, places in nearest(val.features, train.features, min(max(ks), len(train.features))):
+        truth = val.labels[start : start + len(places)]
         # Votes relative to the nearest neighbour: the ranking is the same and nothing overflows.
         votes = ((cosines - cosines[:, :1]) / temperature).exp()
         classes = train.labels[places]
         for k in ks:
-            hits[k] += _hits(votes[:, :k], classes[:, :k], truth, num_classes)
-    return {k: Accuracy(*(hits[k] / len(val.features)).tolist()) for k in ks}
+            scores = torch.zeros(len(truth), num_classes).scatter_add_(1, classes[:, :k], votes[:, :k])
+            hits[k].append(ranked_hits(scores, truth))
+    return {k: Accuracy.of(torch.cat(hits[k])) for k in ks}
 
 
-def _hits(votes: Tensor, classes: Tensor, truth: Tensor, num_classes: int) -> Tensor:
-    """How many queries have their class first, and among the first five: (2,)."""
-    scores = torch.zeros(len(votes), num_classes).scatter_add_(1, classes, votes)
-    ranked = scores.topk(min(5, num_classes), dim=-1).indices == truth.unsqueeze(1)
-    return torch.stack([ranked[:, 0].sum(), ranked.any(dim=1).sum()]).float()
+def nearest(
+    queries: Tensor, keys: Tensor, k: int, *, query_chunk: int = 1024, key_chunk: int = 16384
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The k keys most alike to each query by cosine: the first query's place, cosines and places, chunk by chunk.
+
+    Memory is that of one chunk of queries against one chunk of keys, however many there are.
+    """
+    scales = 1 / keys.norm(dim=-1).clamp(min=1e-12)
+    for start in range(0, len(queries), query_chunk):
+        units = F.normalize(queries[start : start + query_chunk], dim=-1)
+        cosines, places = torch.empty(len(units), 0), torch.empty(len(units), 0, dtype=torch.long)
+        for first in range(0, len(keys), key_chunk):
+            chunk = slice(first, first + key_chunk)
+            products = units @ keys[chunk].T
+            found = products.mul_(scales[chunk]).topk(min(k, products.shape[1]), dim=-1)
+            cosines = torch.cat([cosines, found.values], dim=1)
+            places = torch.cat([places, found.indices + first], dim=1)
+            cosines, kept = cosines.topk(min(k, cosines.shape[1]), dim=-1)
+            places = places.gather(1, kept)
+        yield start, cosines, places
+
+
+def ranked_hits(scores: Tensor, truth: Tensor) -> Tensor:
+    """Whether each image's class has the highest score, and whether one of the five highest: (images, 2) bool."""
+    ranked = scores.topk(min(5, scores.shape[1]), dim=-1).indices == truth.unsqueeze(1)
+    return torch.stack([ranked[:, 0], ranked.any(dim=1)], dim=1)

@@ -5,7 +5,8 @@ from scfs.config import Config
 from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
 from scfs.evaluate.features import extract
-from scfs.evaluate.knn import Accuracy, knn_accuracy
+from scfs.evaluate.knn import knn_accuracy
+from scfs.evaluate.scores import Accuracy
 
 K = 20
 

@@ -1,10 +1,12 @@
 import math
+from importlib import metadata
 
 import pytest
 import torch
 
 from scfs.evaluate.features import LabelledFeatures
-from scfs.evaluate.knn import knn_accuracy
+from scfs.evaluate.knn import knn_accuracy, nearest
+from scfs.evaluate.results import read_results
 
 
 def sets(num_train=40, num_val=17, dim=6, classes=7):
@@ -45,19 +47,30 @@ def test_against_loops(temperature):
             assert accuracy.top5 == pytest.approx(top5)
 
 
-def test_chunks_and_large_k_change_nothing():
+def test_a_large_k_takes_all():
     train, val = sets()
     whole = knn_accuracy(train, val, num_classes=7, ks=(20, 40))
-    parts = knn_accuracy(train, val, num_classes=7, ks=(20, 40, 1000), chunk=3)
+    parts = knn_accuracy(train, val, num_classes=7, ks=(20, 40, 1000))
     assert parts[20] == whole[20]
     assert parts[1000] == parts[40] == whole[40]
+
+
+@pytest.mark.parametrize(("query_chunk", "key_chunk"), [(1000, 1000), (3, 1000), (1000, 7), (5, 2)])
+def test_chunks_find_the_same_neighbours(query_chunk, key_chunk):
+    train, val = sets()
+    cosines = torch.nn.functional.normalize(val.features) @ torch.nn.functional.normalize(train.features).T
+    expected = cosines.topk(9)
+    found = list(nearest(val.features, train.features, 9, query_chunk=query_chunk, key_chunk=key_chunk))
+    assert [start for start, *_ in found] == list(range(0, len(val.features), query_chunk))
+    torch.testing.assert_close(torch.cat([values for _, values, _ in found]), expected.values)
+    assert torch.equal(torch.cat([places for *_, places in found]), expected.indices)
 
 
 def test_perfect_features():
     labels = torch.arange(10) % 3
     features = torch.eye(3)[labels]
     same = LabelledFeatures(features, labels)
-    assert knn_accuracy(same, same, num_classes=3, ks=(3,))[3] == (1.0, 1.0)
+    assert knn_accuracy(same, same, num_classes=3, ks=(3,))[3] == (1.0, 1.0, (1.0, 1.0))
 
 
 def test_the_command(scfs, photos):
@@ -65,3 +78,19 @@ def test_the_command(scfs, photos):
     assert code == 0
     assert "10 train and 2 val images at 32 px" in out
     assert [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")] == ["1", "5"]
+
+
+def test_layers_results_and_plot(scfs, photos, trained):
+    """Every search layer and the final feature in one pass; the last map of a ResNet is what its feature is made of."""
+    options = ("--data", photos, "--size", 32, "--k", 1, 5, "--workers", 0)
+    code, _out, _ = scfs("knn", trained, *options, "--layers", "all")
+    assert code == 0
+    assert (trained / "knn_layers.png").stat().st_size > 3000
+    code, _, _ = scfs("knn", trained, *options)
+    entries = read_results(trained)
+    assert [entry["evaluation"] for entry in entries] == ["knn", "knn"]
+    figures = entries[0]["figures"]
+    assert list(figures) == [f"{layer}k={k}" for layer in ("layer2 ", "layer3 ", "layer4 ", "") for k in (1, 5)]
+    assert figures["layer4 k=1"] == figures["k=1"] == entries[1]["figures"]["k=1"]
+    assert entries[1]["settings"]["size"] == 32
+    assert entries[1]["environment"]["packages"]["torch"] == metadata.version("torch")

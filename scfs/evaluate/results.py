@@ -1,0 +1,65 @@
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from scfs.engine import runfolder
+from scfs.errors import UserError
+
+RESULTS = "results.json"
+
+
+def run_of(target: str) -> Path | None:
+    """The run folder that a target is, or is a checkpoint of."""
+    path = Path(target)
+    folder = path if path.is_dir() else path.parent
+    return folder if (folder / runfolder.SETTINGS).exists() and path.exists() else None
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """Every evaluation of a run, oldest first."""
+    path = folder / RESULTS
+    if not path.exists():
+        return []
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        assert isinstance(entries, list)
+    except (json.JSONDecodeError, AssertionError, OSError):
+        raise UserError(f"{path} is damaged; move it away, and later evaluations start a new one.") from None
+    return entries
+
+
+def record(
+    target: str,
+    evaluation: str,
+    figures: dict[str, Any],
+    settings: dict[str, Any],
+    *,
+    seconds: float,
+    device: torch.device,
+    console: Console,
+) -> None:
+    """Keep an evaluation with the run it is of, and say where; of anything but a run nothing is kept."""
+    if (folder := run_of(target)) is None:
+        return
+    entry = {
+        "evaluation": evaluation,
+        "figures": figures,
+        "settings": settings,
+        "seconds": round(seconds, 1),
+        "environment": runfolder.environment(device),
+    }
+    console.print(f"results  {add_result(folder, entry)}", highlight=False, soft_wrap=True)
+
+
+def add_result(folder: Path, entry: dict[str, Any]) -> Path:
+    """Append an evaluation to a run's results; the file is either the old one or the new one, never half."""
+    path = folder / RESULTS
+    entries = [*read_results(folder), {"when": datetime.now(UTC).isoformat(timespec="seconds"), **entry}]
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+    part.replace(path)
+    return path

@@ -1,0 +1,39 @@
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+RESAMPLES, LOW, HIGH = 10_000, 2.5, 97.5  # a 95 % interval
+
+
+class Accuracy(NamedTuple):
+    """Shares of images whose class is the first guess, or among the first five; how sure the first is."""
+
+    top1: float
+    top5: float
+    interval: tuple[float, float] = (0.0, 1.0)  # of top1
+
+    @classmethod
+    def of(cls, hits: Tensor) -> "Accuracy":
+        """Of hits (images, 2): first guess, first five."""
+        top1, top5 = hits.float().mean(dim=0).tolist()
+        return cls(top1, top5, bootstrap_interval(top1, len(hits)))
+
+    def as_dict(self) -> dict[str, float | list[float]]:
+        """As it is kept in results."""
+        return {"top1": self.top1, "top5": self.top5, "interval": list(self.interval)}
+
+    def shown(self) -> tuple[str, str, str]:
+        """Top-1, its interval and top-5, in per cent."""
+        low, high = self.interval
+        return f"{100 * self.top1:.1f}", f"{100 * low:.1f}-{100 * high:.1f}", f"{100 * self.top5:.1f}"
+
+
+def bootstrap_interval(share: float, num_images: int) -> tuple[float, float]:
+    """Where a share would lie in 95 % of test sets drawn from this one, image by image.
+
+    A resample of hits and misses has a binomial number of hits, so that is drawn instead of the images.
+    """
+    drawn = np.random.default_rng(0).binomial(num_images, share, RESAMPLES) / num_images
+    low, high = np.percentile(drawn, [LOW, HIGH])
+    return float(low), float(high)

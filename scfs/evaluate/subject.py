@@ -1,0 +1,56 @@
+from dataclasses import dataclass
+
+import torch
+from rich.console import Console
+
+from scfs.backbones import Backbone, load_backbone
+from scfs.config import Evaluation
+from scfs.data.sources import Source, open_labelled
+from scfs.evaluate.features import Extracted, extract_shown
+from scfs.evaluate.layers import LayerFeatures
+
+DEFAULT_SIZE = 224
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A backbone that is to be scored, and the labelled images to score it on."""
+
+    target: str
+    backbone: Backbone
+    size: int
+    train: Source
+    val: Source
+    device: torch.device
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.train.classes
+
+    def features(self, settings: Evaluation, console: Console) -> tuple[LayerFeatures, list[Extracted]]:
+        """Features of the centre views of the train and the val images, of every search layer and the final ones."""
+        network = LayerFeatures(self.backbone)
+        parts = extract_shown(
+            network,
+            (self.train, self.val),
+            size=self.size,
+            batch_size=settings.batch_size,
+            workers=settings.workers,
+            device=self.device,
+            console=console,
+        )
+        return network, parts
+
+    def __str__(self) -> str:
+        return f"{self.target}: {len(self.train)} train and {len(self.val)} val images at {self.size} px"
+
+
+def open_subject(target: str, settings: Evaluation, device: torch.device, console: Console) -> Subject:
+    """Load the backbone of a run or of weights and open the images; says what was taken from foreign weights."""
+    train, val = open_labelled(settings.data, classes=settings.classes)
+    loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
+    size = (loaded.size or DEFAULT_SIZE) if settings.size == "auto" else settings.size
+    loaded.backbone.check_sizes(size)
+    if loaded.taken is not None:
+        console.print(str(loaded.taken), highlight=False, soft_wrap=True)
+    return Subject(target, loaded.backbone.to(device), size, train, val, device)

@@ -1,0 +1,64 @@
+import shutil
+
+import pytest
+
+from scfs.errors import UserError
+from scfs.evaluate.compare import Cell, latest
+from scfs.evaluate.results import add_result, read_results
+from scfs.evaluate.scores import bootstrap_interval
+
+
+def entry(top1, *, low, high, evaluation="knn", name="k=20"):
+    figure = {"top1": top1, "top5": 1.0, "interval": [low, high]}
+    return {"evaluation": evaluation, "figures": {name: figure}, "settings": {"data": "photos"}}
+
+
+def test_table_plot_and_marks(scfs, trained, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    other, third = tmp_path / "other", tmp_path / "third"
+    for copy in (other, third):
+        shutil.copytree(trained, copy)
+    add_result(trained, entry(0.10, low=0.0, high=0.2))
+    add_result(trained, entry(0.50, low=0.45, high=0.55))  # the later one counts
+    add_result(trained, entry(0.70, low=0.6, high=0.8, evaluation="linear", name="top1"))
+    add_result(other, entry(0.52, low=0.47, high=0.57))
+    add_result(third, entry(0.30, low=0.26, high=0.34))
+    code, _out, _ = scfs("compare", trained, other, third)
+    assert code == 0
+    page = (tmp_path / "runs" / "compare.md").read_text()
+    assert "| run | k=20 (knn, photos) | top1 (linear, photos) |" in page
+    assert f"| {trained} | 50.0 ~ | 70.0 |" in page
+    assert f"| {other} | 52.0 |  |" in page
+    assert f"| {third} | 30.0 |  |" in page
+    assert (tmp_path / "runs" / "compare.png").stat().st_size > 5000
+    scfs("compare", trained)
+    assert (tmp_path / "runs" / "compare-2.md").exists()
+
+
+def test_bad_input_is_one_sentence(trained, tmp_path):
+    with pytest.raises(UserError, match="is not a run folder"):
+        latest(tmp_path)
+    with pytest.raises(UserError, match="has no results yet"):
+        latest(trained)
+    (trained / "results.json").write_text("{")
+    with pytest.raises(UserError, match="is damaged"):
+        read_results(trained)
+    with pytest.raises(UserError, match="is damaged"):
+        add_result(trained, entry(0.5, low=0.4, high=0.6))
+    assert (trained / "results.json").read_text() == "{"  # nothing is lost
+
+
+def test_marks_are_symmetric_in_the_interval():
+    best = Cell(0.6, 0.55, 0.65)
+    assert Cell(0.56, 0.5, 0.58).is_like(best)
+    assert Cell(0.5, 0.4, 0.61).is_like(best)
+    assert not Cell(0.5, 0.45, 0.54).is_like(best)
+    assert not best.is_like(best)
+
+
+def test_interval_covers_as_it_says():
+    """Close to the normal approximation, and never outside 0 and 1."""
+    low, high = bootstrap_interval(0.4, 1000)
+    assert low == pytest.approx(0.4 - 1.96 * (0.24 / 1000) ** 0.5, abs=0.003)
+    assert high == pytest.approx(0.4 + 1.96 * (0.24 / 1000) ** 0.5, abs=0.003)
+    assert bootstrap_interval(1.0, 10) == (1.0, 1.0)
