@@ -280,6 +280,7 @@ class BenchStep(Settings):
     local_size: Positive = 96
     out_dim: Positive = Field(65536, description="outputs of the data head")
     rounds: Positive = Field(5, description="steps per job; the medians are compared")
+    warm_up: Count = Field(4, description="steps per job before that, while the heap still grows")
     peers: bool = Field(False, description="time lightly's DINO too; needs benchmarks/requirements.txt")
     keep_memory: bool = Field(True, description="reuse freed memory, as pretrain does; false: as the system does")
     write: str = Field("", description="Markdown page to add the table to")

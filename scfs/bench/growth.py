@@ -61,7 +61,7 @@ def _step_seconds(shape: dict[str, Any], settings: BenchGrowth) -> dict[str, flo
     steps = {
         mode: OurStep(batch, contrast=mode, variant="paper", backbone=settings.backbone, out_dim=4096) for mode in MODES
     }
-    return interleaved(steps, settings.rounds)
+    return interleaved(steps, settings.rounds, warm_up=1)
 
 
 def _order_rows() -> list[Row]:

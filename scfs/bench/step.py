@@ -36,7 +36,7 @@ def bench_step(settings: BenchStep, console: Console) -> dict[str, float]:
         floats = batch.normalised()
         peer = LightlyDino(settings.backbone, out_dim=settings.out_dim)
         jobs[PEER] = lambda _: peer(floats)
-    seconds = interleaved(jobs, settings.rounds)
+    seconds = interleaved(jobs, settings.rounds, warm_up=settings.warm_up)
     rate = MatrixProduct.flops / seconds.pop(PRODUCT) / 1e9
     show(console, _title(settings, rate), _rows(seconds), write=settings.write)
     return seconds
