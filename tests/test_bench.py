@@ -25,10 +25,12 @@ def test_the_fast_view_path_is_faster(tmp_path):
 
 
 def test_steps_cost_what_they_should():
-    """Generous guards: at this size a step is about 1.7 of its bare convolutions, and scfs 1.4 of dino."""
-    settings = BenchStep(**SMALL, batch_size=16, rounds=5, out_dim=1024)
-    seconds = bench_step(settings, Console(quiet=True))
-    assert seconds["bare convolutions"] < seconds["dino"] < 4 * seconds["bare convolutions"]
+    """Generous guards. Measured at this size, twice: dino 1.5 of its bare convolutions; of dino, scfs 1.3 and 1.4, and
+    its released variant 1.4 and 1.6. A smaller backbone would time little but the search heads.
+    """
+    sizes = {"backbone": "resnet18", "global_size": 96, "local_size": 48, "num_local_views": 4, "batch_size": 4}
+    seconds = bench_step(BenchStep(**sizes, rounds=3, out_dim=1024), Console(quiet=True))
+    assert seconds["bare convolutions"] < seconds["dino"] < 3 * seconds["bare convolutions"]
     for mode in ("scfs", "scfs, released"):
         assert seconds[mode] < 2.5 * seconds["dino"]
 
