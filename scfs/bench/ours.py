@@ -37,11 +37,12 @@ class OurStep:
         torch.manual_seed(0)
         self.config, _ = resolve(config, NUM_IMAGES)
         self.batch, self.learner = batch, build_learner(self.config, build_method(self.config), CPU)
-        self.first_step = LATER_EPOCH * (NUM_IMAGES // num_images)
+        self.steps_per_epoch = NUM_IMAGES // num_images
 
     def __call__(self, turn: int) -> None:
         """One step."""
-        now, optim = schedule(self.config, self.first_step + turn, NUM_IMAGES), self.config.optim
+        step, optim = LATER_EPOCH * self.steps_per_epoch + turn, self.config.optim
+        now = schedule(self.config, step, self.steps_per_epoch)
         train_step(self.learner, [self.batch], now, clip=optim.clip, clip_norm=optim.clip_norm)
 
     def backbones(self) -> list[nn.Module]:

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -10,7 +10,7 @@ from scfs.engine import runfolder
 from scfs.errors import UserError
 from scfs.evaluate.results import read_results
 
-Column = tuple[str, str, str]  # evaluation, data, figure
+Column = tuple[str, str, str]  # evaluation, protocol, figure
 LIKE_THE_BEST = "~"
 
 
@@ -38,7 +38,7 @@ def compare(runs: Sequence[str], console: Console) -> Path:
         [run, *(_shown(row[column], best[column]) if column in row else "" for column in columns)]
         for run, row in cells.items()
     ]
-    head = ["run", *(f"{figure} ({evaluation}, {Path(data).name})" for evaluation, data, figure in columns)]
+    head = ["run", *(f"{figure} ({evaluation}, {protocol})" for evaluation, protocol, figure in columns)]
     table = Table(*head)
     for line in lines:
         table.add_row(*line)
@@ -62,10 +62,17 @@ def latest(run: Path) -> dict[Column, Cell]:
     if not (entries := read_results(run)):
         raise UserError(f"{run} has no results yet; score it first, such as with: scfs knn {run} --data FOLDER.")
     return {
-        (entry["evaluation"], entry["settings"]["data"], name): Cell(figure["top1"], *figure["interval"])
+        (entry["evaluation"], _protocol(entry["settings"]), name): Cell(figure["top1"], *figure["interval"])
         for entry in entries
         for name, figure in entry["figures"].items()
     }
+
+
+def _protocol(settings: dict[str, Any]) -> str:
+    """What must be the same for figures to be compared: the data, the size and the network."""
+    size = f", {settings['size']} px" if "size" in settings else ""
+    network = ", student" if settings.get("network") == "student" else ""
+    return f"{Path(settings['data']).name}{size}{network}"
 
 
 def _shown(cell: Cell, best: Cell) -> str:

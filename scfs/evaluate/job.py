@@ -21,7 +21,7 @@ def knn(target: str, settings: Knn, console: Console) -> Scores:
     start, device = time.perf_counter(), choose_device(settings.device)
     with process_group(device):
         subject = open_subject(target, settings, device, console)
-        network, parts = subject.features(settings, console)
+        network, parts = subject.features(settings, console, all_layers=settings.layers == "all")
     train, val = (network.split(part.labelled) for part in parts)
     scores = {
         layer: knn_accuracy(
@@ -31,7 +31,7 @@ def knn(target: str, settings: Knn, console: Console) -> Scores:
             ks=settings.k,
             temperature=settings.temperature,
         )
-        for layer in (train if settings.layers == "all" else [FINAL])
+        for layer in train
     }
     about = f"k-NN on {settings.data} of {subject}, temperature {settings.temperature:g}"
     console.print(about, highlight=False, soft_wrap=True)

@@ -8,17 +8,19 @@ FINAL = "final"
 
 
 class LayerFeatures(nn.Module):
-    """A backbone that gives the spatial means of its search layers' maps and the pooled feature, side by side."""
+    """A backbone that gives the means of its search layers' maps, if wanted, and beside them the pooled feature."""
 
-    def __init__(self, backbone: Backbone):
+    def __init__(self, backbone: Backbone, *, all_layers: bool):
         super().__init__()
         self.backbone = backbone
-        self.widths = dict(zip([*backbone.layers, FINAL], [*backbone.channels, backbone.num_features], strict=True))
+        searched = dict(zip(backbone.layers, backbone.channels, strict=True)) if all_layers else {}
+        self.widths = {**searched, FINAL: backbone.num_features}
 
     def forward(self, images: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """images: (B, 3, H, W) -> (B, all the channels), and the maps."""
         pooled, maps = self.backbone(images)
-        return torch.cat([*(each.mean(dim=(-2, -1)) for each in maps), pooled], dim=1), maps
+        wanted = maps if len(self.widths) > 1 else ()
+        return torch.cat([*(each.mean(dim=(-2, -1)) for each in wanted), pooled], dim=1), maps
 
     def split(self, labelled: LabelledFeatures) -> dict[str, LabelledFeatures]:
         """The features of each layer, shallow to deep, and the final ones."""

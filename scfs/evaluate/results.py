@@ -26,9 +26,10 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
         return []
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
-        assert isinstance(entries, list)
-    except (json.JSONDecodeError, AssertionError, OSError):
-        raise UserError(f"{path} is damaged; move it away, and later evaluations start a new one.") from None
+    except (json.JSONDecodeError, OSError):
+        entries = None
+    if not isinstance(entries, list):
+        raise UserError(f"{path} is damaged; move it away, and later evaluations start a new one.")
     return entries
 
 

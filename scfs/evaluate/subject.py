@@ -27,9 +27,11 @@ class Subject:
     def classes(self) -> tuple[str, ...]:
         return self.train.classes
 
-    def features(self, settings: Evaluation, console: Console) -> tuple[LayerFeatures, list[Extracted]]:
-        """Features of the centre views of the train and the val images, of every search layer and the final ones."""
-        network = LayerFeatures(self.backbone)
+    def features(
+        self, settings: Evaluation, console: Console, *, all_layers: bool
+    ) -> tuple[LayerFeatures, list[Extracted]]:
+        """Final features of the centre views of train and val images and, if wanted, those of every search layer."""
+        network = LayerFeatures(self.backbone, all_layers=all_layers)
         parts = extract_shown(
             network,
             (self.train, self.val),

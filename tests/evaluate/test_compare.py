@@ -62,3 +62,14 @@ def test_interval_covers_as_it_says():
     assert low == pytest.approx(0.4 - 1.96 * (0.24 / 1000) ** 0.5, abs=0.003)
     assert high == pytest.approx(0.4 + 1.96 * (0.24 / 1000) ** 0.5, abs=0.003)
     assert bootstrap_interval(1.0, 10) == (1.0, 1.0)
+
+
+def test_figures_of_different_sizes_and_networks_are_not_mixed(trained):
+    for size, network, top1 in ((64, "teacher", 0.3), (96, "teacher", 0.4), (96, "student", 0.5)):
+        result = entry(top1, low=0.2, high=0.6)
+        add_result(trained, {**result, "settings": {"data": "a/photos", "size": size, "network": network}})
+    assert {column[1]: cell.top1 for column, cell in latest(trained).items()} == {
+        "photos, 64 px": 0.3,
+        "photos, 96 px": 0.4,
+        "photos, 96 px, student": 0.5,
+    }
