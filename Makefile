@@ -1,6 +1,6 @@
 # make demo   set up, pre-train on the embedded data, score, draw
 # make test   set up, check style and types, run the tests
-# make bench  measure speed and memory beside peers, into docs/benchmarks.md (about 20 minutes)
+# make bench  measure speed and memory beside peers, into docs/benchmarks.md (about 15 minutes)
 # make lock   write requirements.lock anew
 
 SHELL := /bin/sh
@@ -36,11 +36,12 @@ test: setup lint
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/requirements.txt
 	cp benchmarks/page.md docs/benchmarks.md
-	$(BIN)/scfs bench step --peers true --rounds 3 --write docs/benchmarks.md
-	$(BIN)/scfs bench step --peers true --warm_up 2 --rounds 3 --batch_size 8 --write docs/benchmarks.md
-	$(BIN)/scfs bench step --peers true --warm_up 2 --rounds 3 --backbone vit_small_patch16_224 --write docs/benchmarks.md
+	$(BIN)/scfs bench step --peers true --warm_up 2 --rounds 3 --write docs/benchmarks.md
+	$(BIN)/scfs bench step --peers true --warm_up 1 --rounds 3 --batch_size 8 --write docs/benchmarks.md
+	$(BIN)/scfs bench step --peers true --warm_up 1 --rounds 3 --backbone vit_small_patch16_224 --write docs/benchmarks.md
 	$(BIN)/scfs bench data --write docs/benchmarks.md
-	$(BIN)/scfs bench memory --batch_sizes 4 32 --write docs/benchmarks.md
+	$(BIN)/scfs bench memory --rounds 2 --write docs/benchmarks.md
+	$(BIN)/scfs bench memory --batch_sizes 32 --write docs/benchmarks.md
 	$(BIN)/scfs bench growth --write docs/benchmarks.md
 	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/loops.py --write docs/benchmarks.md

@@ -1,52 +1,86 @@
 import multiprocessing
 import resource
+import statistics
 import sys
+import time
+from typing import NamedTuple
 
 import torch
 from rich.console import Console
 
 from scfs.bench.ours import OurStep, random_batch
-from scfs.bench.page import show
+from scfs.bench.page import Row, show
 from scfs.config import BenchMemory
 from scfs.data.loader import num_cores
 from scfs.engine.memory import keep_freed_memory
 
-STEPS = (("dino", False), ("scfs", False), ("scfs", True))  # mode, and whether activations are recomputed
+# Mode, variant, and whether activations are recomputed.
+STEPS = {
+    "dino": ("dino", "paper", False),
+    "scfs": ("scfs", "paper", False),
+    "scfs, released": ("scfs", "released", False),
+    "scfs, gradient checkpointing": ("scfs", "paper", True),
+}
 UNIT = 1 if sys.platform == "darwin" else 1024  # of what the system reports, in bytes
 
 
-def bench_memory(settings: BenchMemory, console: Console) -> dict[tuple[int, bool, str], float]:
-    """The peak memory of steps, each in a process of its own: the `scfs bench memory` command.
+class Cost(NamedTuple):
+    """What steps cost a process of their own."""
 
-    Returns GB by batch size, whether activations are recomputed, and mode.
+    gigabytes: float  # at the peak
+    seconds: float  # of a step; 0 if none was timed
+    page_faults: float  # of a step
+
+
+def bench_memory(settings: BenchMemory, console: Console) -> dict[tuple[int, str], Cost]:
+    """The memory and the time of steps as `scfs pretrain` takes them, each in a process of its own.
+
+    The `scfs bench memory` command. Returns costs by batch size and step.
     """
-    peaks: dict[tuple[int, bool, str], float] = {}
+    costs: dict[tuple[int, str], Cost] = {}
     rows = []
     for batch_size in settings.batch_sizes:
-        for contrast, recompute in STEPS:
+        for name, mode in STEPS.items():
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                peak = pool.apply(peak_gigabytes, (settings.backbone, batch_size, recompute, contrast))
-            peaks[batch_size, recompute, contrast] = peak
+                cost = pool.apply(step_cost, (settings.backbone, batch_size, settings.rounds, *mode))
+            costs[batch_size, name] = cost
             rows.append(
-                {
-                    "step": contrast + (", gradient checkpointing" if recompute else ""),
-                    "batch": str(batch_size),
-                    "peak GB": f"{peak:.2f}",
-                    "of dino": f"{peak / peaks[batch_size, False, 'dino']:.2f}",
-                    "images a GB": f"{batch_size / peak:.1f}",
-                }
+                {"step": name, "batch": str(batch_size), **_columns(cost, costs[batch_size, "dino"], batch_size)}
             )
-    show(console, f"{settings.backbone}, 2 x 224 + 8 x 96 px, float32, whole process", rows, write=settings.write)
-    return peaks
+    title = f"{settings.backbone}, 2 x 224 + 8 x 96 px, float32, each in a process of its own"
+    show(console, title, rows, write=settings.write)
+    return costs
 
 
-def peak_gigabytes(backbone: str, batch_size: int, recompute: bool, contrast: str) -> float:
-    """Of this process after a step, once the optimizer has its state."""
+def _columns(cost: Cost, dino: Cost, batch_size: int) -> Row:
+    memory = {
+        "peak GB": f"{cost.gigabytes:.2f}",
+        "of dino's": f"{cost.gigabytes / dino.gigabytes:.2f}",
+        "images a GB": f"{batch_size / cost.gigabytes:.1f}",
+    }
+    if not cost.seconds:
+        return memory
+    times = {"seconds": f"{cost.seconds:.2f}", "of dino": f"{cost.seconds / dino.seconds:.2f}"}
+    return memory | times | {"page faults": f"{cost.page_faults:,.0f}"}
+
+
+def step_cost(backbone: str, batch_size: int, rounds: int, contrast: str, variant: str, recompute: bool) -> Cost:
+    """Of this process: the peak once the optimizer has its state, then the time of further steps."""
     torch.set_num_threads(num_cores())
     keep_freed_memory()
-    step = OurStep(random_batch(batch_size), contrast=contrast, variant="paper", backbone=backbone, recompute=recompute)
+    step = OurStep(random_batch(batch_size), contrast=contrast, variant=variant, backbone=backbone, recompute=recompute)
     whole, step.batch = step.batch, random_batch(1)
     step(0)
     step.batch = whole
     step(1)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 1e9
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 1e9
+    if not rounds:
+        return Cost(peak, 0.0, 0.0)
+    step(2)
+    faults, seconds = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, []
+    for turn in range(rounds):
+        start = time.perf_counter()
+        step(3 + turn)
+        seconds.append(time.perf_counter() - start)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+    return Cost(peak, statistics.median(seconds), faults / rounds)

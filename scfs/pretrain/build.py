@@ -7,6 +7,7 @@ import torch
 from scfs.backbones import Backbone, load_weights
 from scfs.config import Config
 from scfs.distributed import mean_over_processes, parallel, synchronise_batch_norms
+from scfs.engine.convolution import learn_by_products
 from scfs.engine.optim import build_optimizer
 from scfs.engine.precision import Precision
 from scfs.engine.recompute import recompute_blocks
@@ -81,6 +82,8 @@ def build_learner(config: Config, method: SCFS, device: torch.device) -> Learner
         _refuse_without_compiler(device)
         for encoder in (method.student, method.teacher):
             encoder.backbone.compile()
+    elif device.type == "cpu":
+        learn_by_products(method.student)
     optimizer = build_optimizer(config.optim.name, method.student)
     return Learner(method, parallel(method, device), optimizer, Precision(config.optim.precision, device))
 
