@@ -20,13 +20,13 @@ def read_list(path: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
     return FileSource(files, labels, classes, max_pixels=max_pixels)
 
 
-def read_class_list(path: Path) -> list[str]:
-    """The classes a list names; what follows a tab is a remark."""
+def read_names(path: Path) -> list[str]:
+    """The classes or images a list names, each once; what follows a tab is a remark."""
     names = [os.fsdecode(name) for name, _ in _split_lines(path)]
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise UserError(f"Class list {path} names '{name}' twice; name each class once.")
+            raise UserError(f"List {path} names '{name}' twice; name each once.")
         seen.add(name)
     return names
 

@@ -12,11 +12,12 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from scfs.data.decode import Unreadable
 from scfs.data.sources import Source
-from scfs.data.views import MultiCrop, ViewBatch, centre_view, stack_images
-from scfs.distributed import processes_here
+from scfs.data.views import MultiCrop, ViewBatch, centre_view, crop_and_flip, stack_images
+from scfs.distributed import num_processes, processes_here, rank, share_of
 from scfs.errors import UserError
 
 MAX_WORKERS = 8
+MAX_UNREADABLE = 0.01  # share of the images of a training with labels or of an evaluation
 MAX_TRIES = 100  # images to try in place of one that cannot be read
 
 
@@ -46,16 +47,16 @@ class ViewDataset(Dataset[LoadedViews]):
 
     def __getitem__(self, key: tuple[int, int]) -> LoadedViews:
         epoch, index = key
-        image, unreadable = readable_image(self.source, index)
+        image, _, unreadable = readable_image(self.source, index)
         return LoadedViews(self.multi_crop(image, derive_seed(self.seed, epoch, index)), unreadable)
 
 
-def readable_image(source: Source, index: int) -> tuple[Image.Image, list[str]]:
-    """The image at a place or, where it cannot be read, the next one that can; and what could not be read."""
+def readable_image(source: Source, index: int) -> tuple[Image.Image, int, list[str]]:
+    """The image at a place or, where it cannot be read, the next one that can; its place, and what cannot be read."""
     unreadable: list[str] = []
     for place in range(index, index + min(MAX_TRIES, len(source))):
         try:
-            return source.image(place % len(source)), unreadable
+            return source.image(place % len(source)), place % len(source), unreadable
         except Unreadable as error:
             unreadable.append(str(error))
     raise UserError(f"{len(unreadable)} images in a row cannot be read, the last: {unreadable[-1]}; check the data.")
@@ -124,6 +125,64 @@ class CentreDataset(Dataset[Scored]):
         except Unreadable as error:
             blank = torch.zeros(3, self.size, self.size, dtype=torch.uint8)
             return Scored(place, blank, label, str(error))  # type: ignore[arg-type]
+
+
+class LabelledViews(NamedTuple):
+    """A random view of each image with its class, for training with labels. Of one image, without the B axis."""
+
+    places: Tensor  # (B,) in the source
+    views: Tensor  # (B, 3, size, size) uint8
+    labels: Tensor  # (B,)
+    unreadable: list[str]  # of each image, why it could not be read and another stands in; empty if it could
+
+
+class CropDataset(Dataset[LabelledViews]):
+    """A crop, perhaps mirrored, of (epoch, index); its randomness is a function of (seed, epoch, index)."""
+
+    def __init__(self, source: Source, size: int, seed: int):
+        self.source, self.size, self.seed = source, size, seed
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        epoch, index = key
+        image, place, unreadable = readable_image(self.source, index)
+        view = crop_and_flip(image, self.size, derive_seed(self.seed, epoch, index))
+        return LabelledViews(place, view, self.source.label(place), "".join(unreadable[:1]))  # type: ignore[arg-type]
+
+
+def crop_batches(
+    dataset: CropDataset,
+    *,
+    batch_size: int,
+    epochs: int,
+    start_step: int,
+    workers: int | str,
+    device: torch.device,
+) -> Iterator[LabelledViews]:
+    """The share of this process in the batch of every step, in one pass; too many unreadable images end it."""
+    share_of(batch_size, "batch_size")
+    sampler = StepSampler(
+        len(dataset.source),
+        batch_size,
+        epochs,
+        seed=dataset.seed,
+        start_step=start_step,
+        rank=rank(),
+        num_processes=num_processes(),
+    )
+    options, lost = _options(num_workers(workers, device), device.type == "cuda"), set[str]()
+    for batch in _iterate(DataLoader(dataset, batch_sampler=sampler, **options)):
+        lost.update(problem for problem in batch.unreadable if problem)
+        refuse_unreadable(sorted(lost), len(dataset.source))
+        yield batch
+
+
+def refuse_unreadable(unreadable: Sequence[str], num_images: int) -> None:
+    """Stop at too many images that cannot be read."""
+    if len(unreadable) > MAX_UNREADABLE * num_images:
+        raise UserError(
+            f"{len(unreadable)} of {num_images} images cannot be read, such as: {unreadable[0]}; "
+            "repair or remove them first."
+        )
 
 
 def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[list[LoadedViews]]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from scfs.data.files import NO_LABELS, FileSource, read_folder
+from scfs.data.fine_grained import open_aircraft, open_cars, open_cub, open_pets
 from scfs.data.lists import list_files
 from scfs.errors import UserError
 
@@ -90,6 +91,10 @@ PUBLIC: dict[str, Callable[..., tuple[Any, Any]]] = {
     "imagenette": open_imagenette,
     "voc": open_voc,
     "coco": open_coco,
+    "cub": open_cub,
+    "cars": open_cars,
+    "aircraft": open_aircraft,
+    "pets": open_pets,
 }
 
 

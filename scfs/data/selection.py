@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,8 +60,70 @@ def every_fifth(source: Source) -> tuple[Subset, Subset]:
     fifth[order] = (np.arange(len(labels)) - starts) % 5 == 4
     if not fifth.any():
         raise UserError("Too few images to score: each class needs at least 5, or give train and val folders.")
-    train, val = (Subset(source, part, labels[part], source.classes) for part in map(np.flatnonzero, (~fifth, fifth)))
-    return train, val
+    return split_by(source, fifth)
+
+
+def split_by(source: Source, chosen: NDArray[np.bool_]) -> tuple[Subset, Subset]:
+    """The images that are not chosen, and those that are."""
+    labels = labels_of(source)
+    rest, some = (Subset(source, part, labels[part], source.classes) for part in map(np.flatnonzero, (~chosen, chosen)))
+    return rest, some
+
+
+def class_balanced(source: Source, fraction: float, seed: int) -> Subset:
+    """A fraction of the images of each class, at least one, drawn by seed."""
+    labels, chosen = labels_of(source), []
+    random = np.random.default_rng(seed)
+    for label, name in enumerate(source.classes):
+        members = np.flatnonzero(labels == label)
+        if len(members) < 2:
+            raise UserError(f"Class '{name}' has {len(members)} images, of which no fraction can be drawn; add some.")
+        chosen.append(random.permutation(members)[: max(1, round(fraction * len(members)))])
+    members = np.sort(np.concatenate(chosen))
+    return Subset(source, members, labels[members], source.classes)
+
+
+def named_in(source: Source, names: Sequence[str], *, origin: str) -> Subset:
+    """The images that a list names by their file names, as SimCLRv2's published lists do, or by CLASS/NAME.
+
+    `origin` is the list.
+    """
+    parts = 2 if any("/" in name for name in names) else 1
+
+    def key(name: str) -> str:
+        return "/".join(PurePath(name).parts[-parts:])
+
+    place: dict[str, int] = {}
+    twice: set[str] = set()
+    for i in range(len(source)):
+        if place.setdefault(key(source.name(i)), i) != i:
+            twice.add(key(source.name(i)))
+    for name in names:
+        if key(name) in twice:
+            raise UserError(f"{origin} names '{name}', and several images are called so; write CLASS/NAME in it.")
+    if absent := [name for name in names if key(name) not in place]:
+        raise UserError(
+            f"{len(absent)} of the {len(names)} images that {origin} names are not among the training images, the "
+            f"first '{absent[0]}'; give the list of this data set."
+        )
+    members = np.array([place[key(name)] for name in names])
+    return Subset(source, members, labels_of(source)[members], source.classes)
+
+
+def hold_out(source: Source, share: float, seed: int) -> NDArray[np.bool_]:
+    """Which images to hold out: about that share of each class, at least one and never all, drawn by seed."""
+    labels, held = labels_of(source), np.zeros(len(source), np.bool_)
+    random = np.random.default_rng(seed)
+    for label, name in enumerate(source.classes):
+        members = np.flatnonzero(labels == label)
+        if len(members) == 1:
+            raise UserError(
+                f"Class '{name}' has a single labelled image, and one of each class must be held out to choose "
+                "settings on; label more, or leave nothing to choose (finetune: one of --rates and of --weight_decays)."
+            )
+        count = min(max(1, round(share * len(members))), len(members) - 1)
+        held[random.permutation(members)[: max(0, count)]] = True
+    return held
 
 
 def labels_of(source: Source) -> NDArray[np.int32]:

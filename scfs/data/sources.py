@@ -10,7 +10,7 @@ from PIL import Image
 from scfs.data.archives import COMPRESSED, PARQUET, TAR, archives_in, expand, is_archive, is_pattern, split_files
 from scfs.data.decode import MAX_PIXELS
 from scfs.data.files import read_folder
-from scfs.data.lists import read_class_list, read_list
+from scfs.data.lists import read_list, read_names
 from scfs.data.parquet import open_parquet
 from scfs.data.public import PUBLIC
 from scfs.data.scenes import CLASSES, SIZE, render_scene, scene_label
@@ -91,7 +91,7 @@ def open_train(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) 
     train, _ = _open(source, with_val=False, max_pixels=max_pixels)
     if not classes:
         return train
-    return choose_classes(train, read_class_list(Path(classes).expanduser()), origin=classes)
+    return choose_classes(train, read_names(Path(classes).expanduser()), origin=classes)
 
 
 def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) -> tuple[Source, Source]:
@@ -106,7 +106,7 @@ def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXEL
             "in parquet files."
         )
     if classes:
-        wanted = read_class_list(Path(classes).expanduser())
+        wanted = read_names(Path(classes).expanduser())
         train = choose_classes(train, wanted, origin=classes)
         val = val if val is None else choose_classes(val, wanted, origin=classes)
     if val is None:

@@ -168,6 +168,15 @@ def centre_view(image: Image.Image, size: int) -> Tensor:
     return as_tensor(F.center_crop(image, [size, size]))
 
 
+def crop_and_flip(image: Image.Image, size: int, seed: int) -> Tensor:
+    """The training view of classifiers as uint8: a random crop of 0.08 to 1 of the area, mirrored half of the time."""
+    random = Random(seed)
+    box = _draw_box(image.size, (0.08, 1.0), random)
+    draw = ViewDraw(box, random.random() < 0.5, jitter=(), grey=False, blur_radius=None, solarize=False)
+    with torch.inference_mode():
+        return torch.from_numpy(render_fast(np.asarray(image), draw, size)).permute(2, 0, 1)
+
+
 def _draw_box(image_size: tuple[int, int], scale: tuple[float, float], random: Random) -> tuple[int, int, int, int]:
     """A random resized crop: a share of the area, and a ratio between 3:4 and 4:3, uniform in its logarithm."""
     image_width, image_height = image_size

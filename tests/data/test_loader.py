@@ -94,8 +94,8 @@ def test_an_unreadable_image_is_replaced_by_the_next(photos, workers):
         (photos / "dogs" / name).write_bytes(b"no image")
     source = read_folder(photos)
     assert readable_image(source, 6)[0] == source.image(7)
-    last, problems = readable_image(source, 11)
-    assert last == source.image(0)
+    last, place, problems = readable_image(source, 11)
+    assert (last, place) == (source.image(0), 0)
     assert len(problems) == 1
     assert "5.jpg" in problems[0]
     views = MultiCrop(
