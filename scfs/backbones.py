@@ -1,4 +1,5 @@
 import difflib
+import hashlib
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -135,6 +136,15 @@ def _create(name: str, options: dict[str, Any]) -> Any:
     except (TypeError, RuntimeError) as error:  # an option it does not take, or an unknown tag behind a dot
         reason = str(error).partition("\n")[0].rstrip(".")
         raise UserError(f"timm's '{name}' cannot be built with {options}: {reason}.") from None
+
+
+def fingerprint(network: nn.Module) -> str:
+    """The same for the same weights, and for no others."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 class Loaded(NamedTuple):

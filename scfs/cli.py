@@ -20,6 +20,14 @@ usage: scfs COMMAND ...
       pre-train a backbone; RECIPE is a TOML file, or a run folder to go on with or to repeat
   scfs knn RUN_OR_WEIGHTS [--data SOURCE] [--setting value ...]
       score a backbone by its nearest neighbours; --layers all: and each of its search layers
+  scfs linear RUN_OR_WEIGHTS [--data SOURCE] [--cached true] [--setting value ...]
+      score a backbone by linear classifiers on its frozen features, and keep the best
+  scfs finetune RUN_OR_WEIGHTS [RECIPE] [--data SOURCE] [--fraction 0.01] [--from scratch] [--setting value ...]
+      score a backbone by training all of it with labels, or with a few, and keep the network
+  scfs predict RUN SOURCE [OUT.csv]
+      name the class of each image with what linear or finetune kept
+  scfs ablate modes|layers|locals|backbones RECIPE [--setting value ...] [--section.setting value ...]
+      train and score the rows of one of the paper's tables
   scfs compare RUN ...
       lay runs side by side by what they scored
   scfs embed RUN_OR_WEIGHTS SOURCE [OUT.npy | OUT.parquet] [--query IMAGE --nearest K]
@@ -135,6 +143,71 @@ def _knn(words: Words) -> None:
     knn(target, settings, _console())
 
 
+def _linear(words: Words) -> None:
+    from scfs.config import Linear
+
+    about = "Score a backbone by linear classifiers on its frozen features."
+    if (settings := _settings(Linear, words, "linear RUN_OR_WEIGHTS", about)) is None:
+        return
+    [target] = _targets(words, "a run folder, a file of weights, or random:NAME")
+
+    from scfs.evaluate.linear import linear
+
+    linear(target, settings, _console())
+
+
+def _finetune(words: Words) -> None:
+    from scfs.config import Finetune
+    from scfs.recipe import read_toml
+
+    about = "Score a backbone by training all of it with labels."
+    flags = ["--start" if word == "--from" else word for word in words.flags]
+    recipe = read_toml(Path(words.targets[1])) if len(words.targets) == 2 else {}
+    usage = "finetune RUN_OR_WEIGHTS [RECIPE]"
+    if (settings := _settings(Finetune, Words(words.targets, flags), usage, about, recipe)) is None:
+        return
+    target, *_ = _targets(words, "a run folder, a file of weights, or random:NAME", optional=1)
+
+    from scfs.evaluate.finetune import finetune
+
+    finetune(target, settings, _console())
+
+
+def _predict(words: Words) -> None:
+    from scfs.config import Predict
+
+    about = "Name the class of each image with a run's trained probe."
+    if (settings := _settings(Predict, words, "predict RUN SOURCE [OUT.csv]", about)) is None:
+        return
+    run, source, *out = _targets(words, "a run", "images", optional=1)
+
+    from scfs.evaluate.predict import predict
+
+    predict(run, source, Path(out[0]) if out else None, settings, _console())
+
+
+def _ablate(words: Words) -> None:
+    from scfs.config import Ablate, Config
+    from scfs.recipe import check, read_flags, read_toml
+
+    tables = ("modes", "layers", "locals", "backbones")
+    about = "Train and score the rows of one of the paper's tables."
+    if words.ask_help:
+        _settings(Ablate, words, f"ablate {'|'.join(tables)} RECIPE", about)
+        return
+    what, *recipes = _targets(words, "the table", "a recipe", optional=len(words.targets))
+    if what not in tables:
+        raise UserError(f"There is no table '{what}'; the paper has {', '.join(tables)}.")
+    flags = read_flags(words.flags)
+    settings = check(Ablate, {}, {name: value for name, value in flags.items() if "." not in name})
+    changes = {name: value for name, value in flags.items() if "." in name}
+    configs = [check(Config, read_toml(Path(recipe)), changes) for recipe in recipes]
+
+    from scfs.ablate.job import ablate
+
+    ablate(what, configs, settings, _console())
+
+
 def _compare(words: Words) -> None:
     if words.flags or not words.targets:
         raise UserError("scfs compare takes run folders and no settings: scfs compare RUN RUN ...")
@@ -181,13 +254,13 @@ def _report(words: Words) -> None:
 
 
 def _bench(words: Words) -> None:
-    from scfs import config
+    from scfs.bench import settings as kinds
 
     benches: dict[str, tuple[Any, str]] = {
-        "step": (config.BenchStep, "Time training steps and their peers side by side."),
-        "data": (config.BenchData, "Time the view paths side by side."),
-        "memory": (config.BenchMemory, "Measure the peak memory of training steps."),
-        "growth": (config.BenchGrowth, "Time training steps against views, batch and resolution."),
+        "step": (kinds.BenchStep, "Time training steps and their peers side by side."),
+        "data": (kinds.BenchData, "Time the view paths side by side."),
+        "memory": (kinds.BenchMemory, "Measure the peak memory of training steps."),
+        "growth": (kinds.BenchGrowth, "Time training steps against views, batch and resolution."),
     }
     if len(words.targets) != 1 or words.targets[0] not in benches:
         raise UserError(f"scfs bench needs to know what to measure: scfs bench {'|'.join(benches)}.")
@@ -201,6 +274,10 @@ def _bench(words: Words) -> None:
 COMMANDS: dict[str, Callable[[Words], None]] = {
     "pretrain": _pretrain,
     "knn": _knn,
+    "linear": _linear,
+    "finetune": _finetune,
+    "predict": _predict,
+    "ablate": _ablate,
     "compare": _compare,
     "embed": _embed,
     "export": _export,
@@ -209,14 +286,14 @@ COMMANDS: dict[str, Callable[[Words], None]] = {
 }
 
 
-def _settings(model: Any, words: Words, usage: str, about: str) -> Any:
-    """The settings that the flags give, or None if help was asked for and given."""
+def _settings(model: Any, words: Words, usage: str, about: str, recipe: dict[str, Any] | None = None) -> Any:
+    """The settings that a recipe and the flags give, or None if help was asked for and given."""
     from scfs.recipe import check, help_text, read_flags
 
     if words.ask_help:
-        print(help_text(model(), f"scfs {usage}", about))
+        print(help_text(check(model, recipe or {}), f"scfs {usage}", about))
         return None
-    return check(model, {}, read_flags(words.flags))
+    return check(model, recipe or {}, read_flags(words.flags))
 
 
 def _targets(words: Words, *wanted: str, optional: int = 0) -> list[str]:

@@ -15,7 +15,7 @@ Temperature = Annotated[float, Field(gt=0)]
 CropScale = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
 
 
-def _as_names(value: Any) -> Any:
+def as_names(value: Any) -> Any:
     """A lone name on the command line is a list of one."""
     return (value,) if isinstance(value, str) and value != "auto" else value
 
@@ -31,8 +31,8 @@ class Data(Settings):
 
     source: str = Field(
         "",
-        description="folder, list (.txt), tar shards, parquet, cifar10:DIR, cifar100:DIR, imagenette:DIR, voc:DIR, "
-        "coco:DIR, or scenes (the embedded data; scenes:TRAIN,VAL sizes it)",
+        description="folder, list (.txt), tar shards, parquet, cifar10:DIR, cifar100:DIR, imagenette:DIR, cub:DIR, "
+        "cars:DIR, aircraft:DIR, pets:DIR, voc:DIR, coco:DIR, or scenes (the embedded data; scenes:TRAIN,VAL sizes it)",
     )
     classes: str = Field("", description="file naming the class folders to use, one a line; empty: all")
     max_megapixels: Positive = Field(100, description="larger images count as unreadable")
@@ -50,7 +50,7 @@ class Backbone(Settings):
     """The network to pre-train."""
 
     name: str = Field("resnet50", description="a timm model, or resnet10_half (reduced, for CPUs)")
-    layers: Annotated[tuple[str, ...] | Auto, BeforeValidator(_as_names)] = Field(
+    layers: Annotated[tuple[str, ...] | Auto, BeforeValidator(as_names)] = Field(
         "auto", description="search layers, shallow to deep; auto: the last three stages"
     )
     init: str = Field("", description="weights to start from: a run, or a file of timm, torchvision, DINO, MoCo, SCFS")
@@ -143,7 +143,7 @@ class Run(Settings):
     channels_last: bool = Field(True, description="memory layout of images and convolutions")
     gradient_checkpointing: bool = Field(False, description="less memory, a third more time, the same numbers")
     compile: bool = Field(False, description="torch.compile the backbones; the first steps take minutes")
-    loggers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(_as_names)] = Field(
+    loggers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(as_names)] = Field(
         (), description="also log to these (extras of the package)"
     )
     log_every_steps: Positive = 10
@@ -221,15 +221,84 @@ class Evaluation(Settings):
     batch_size: Positive = 128
     workers: Count | Auto = "auto"
     device: str = "auto"
-    seed: Count = Field(0, description="of random weights, for random:NAME")
+    seed: Count = Field(0, description="of everything that is drawn: held-out images, order, crops, random weights")
 
 
 class Knn(Evaluation):
     """How a backbone is scored by its nearest neighbours. Defaults are the paper's protocol."""
 
-    k: Annotated[tuple[Positive, ...], BeforeValidator(_as_names)] = Field((10, 20, 100, 200), description="neighbours")
+    k: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = Field((10, 20, 100, 200), description="neighbours")
     temperature: Temperature = 0.07
     layers: Literal["final", "all"] = Field("final", description="features to score; all: of each search layer too")
+
+
+class Linear(Evaluation):
+    """How a linear probe of a frozen backbone is trained and scored. Defaults are the paper's protocol."""
+
+    cached: bool = Field(False, description="features of centre crops, computed once: the quick variant, for CPUs")
+    epochs: Positive = 100
+    batch_size: Positive = Field(1024, description="images per step, over all processes; fewer if there are fewer")
+    rates: Annotated[tuple[Temperature, ...], BeforeValidator(as_names), Field(min_length=1)] = Field(
+        (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), description="learning rates to try, per 256 images"
+    )
+    held_out: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.1, description="share of each class of train on which the rate is chosen"
+    )
+    blocks: Positive = Field(4, description="of a ViT: blocks whose class tokens are used, the last ones")
+
+
+class Finetune(Evaluation):
+    """How a whole network is trained with labels and scored. One rate and one weight decay leave nothing to choose."""
+
+    start: Literal["weights", "scratch"] = Field(
+        "weights", description="also --from; scratch: the same architecture with random weights"
+    )
+    fraction: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="share of each class whose labels are used")
+    images: str = Field(
+        "", description="file naming the images whose labels are used, as SimCLRv2's published lists do"
+    )
+    epochs: Positive = 60
+    steps: Count = Field(0, description="length in steps instead; 0: by epochs")
+    batch_size: Positive = Field(256, description="images per step, over all processes; fewer if there are fewer")
+    rates: Annotated[tuple[Temperature, ...], BeforeValidator(as_names), Field(min_length=1)] = Field(
+        (0.003, 0.01, 0.03, 0.1), description="learning rates to try, per 256 images"
+    )
+    weight_decays: Annotated[
+        tuple[Annotated[float, Field(ge=0)], ...], BeforeValidator(as_names), Field(min_length=1)
+    ] = Field((0.0, 1e-4), description="weight decays to try with each")
+    held_out: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.1, description="share of each class of train on which rate and weight decay are chosen"
+    )
+    metric: Literal["auto", "top1", "per_class"] = Field(
+        "auto", description="auto: mean per class for aircraft and pets, top-1 otherwise"
+    )
+    precision: PrecisionName = Field("float32", description="arithmetic; halves by autocast")
+    out: str = Field("", description="folder for the network; empty: finetune, finetune-2, ... in the run, or in runs")
+
+
+class Predict(Settings):
+    """How a trained probe is applied."""
+
+    network: Literal["teacher", "student"] = "teacher"
+    batch_size: Positive = 128
+    workers: Count | Auto = "auto"
+    device: str = "auto"
+
+
+class Ablate(Settings):
+    """How the rows of a table are trained and scored; settings with a dot are of the recipe."""
+
+    seeds: Annotated[tuple[Count, ...], BeforeValidator(as_names)] = Field((0, 1, 2), description="a run of each row")
+    locals: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = Field(
+        (2, 4, 6, 8), description="numbers of local views, for the table of that name"
+    )
+    backbones: Annotated[tuple[str, ...], BeforeValidator(as_names)] = Field(
+        (), description="timm models, for the table of that name; none: those of the recipes given"
+    )
+    data: str = Field("", description="labelled images to score on; empty: those of the recipe")
+    linear: Literal["live", "cached", "off"] = Field("live", description="how linear probes are trained, if at all")
+    linear_epochs: Positive = 100
+    folder: str = Field("", description="where runs, table and plot go; empty: runs/ablate-TABLE")
 
 
 class Embed(Settings):
@@ -257,47 +326,3 @@ class Export(Settings):
 
     network: Literal["teacher", "student"] = "teacher"
     backbone: str = Field("", description=FOREIGN)
-
-
-class BenchData(Settings):
-    """What the view paths are timed on."""
-
-    image: str = Field("", description="an image file; empty: a scene of 500 x 375 pixels as a JPEG")
-    num_local_views: Count = 8
-    global_size: Positive = 224
-    local_size: Positive = 96
-    rounds: Positive = Field(40, description="images per path; the medians are compared")
-    write: str = Field("", description="Markdown page to add the table to")
-
-
-class BenchStep(Settings):
-    """What training steps are timed on."""
-
-    backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
-    batch_size: Positive = 4
-    num_local_views: Positive = 8
-    global_size: Positive = 224
-    local_size: Positive = 96
-    out_dim: Positive = Field(65536, description="outputs of the data head")
-    rounds: Positive = Field(5, description="steps per job; the medians are compared")
-    warm_up: Count = Field(4, description="steps per job before that, while the heap still grows")
-    peers: bool = Field(False, description="time lightly's DINO too; needs benchmarks/requirements.txt")
-    keep_memory: bool = Field(True, description="reuse freed memory, as pretrain does; false: as the system does")
-    write: str = Field("", description="Markdown page to add the table to")
-
-
-class BenchMemory(Settings):
-    """Which steps' memory is measured."""
-
-    backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
-    batch_sizes: Annotated[tuple[Positive, ...], BeforeValidator(_as_names)] = (4,)
-    rounds: Count = Field(0, description="further steps, timed; 0: memory alone")
-    write: str = Field("", description="Markdown page to add the table to")
-
-
-class BenchGrowth(Settings):
-    """Whose growth is measured."""
-
-    backbone: str = Field("resnet18", description="a timm model, or resnet10_half")
-    rounds: Positive = Field(3, description="steps per point; the medians are compared")
-    write: str = Field("", description="Markdown page to add the tables to; the plot goes beside it, as growth.png")

@@ -7,9 +7,9 @@ from scfs.bench.bare import BareProducts
 from scfs.bench.data import bench_data, sample_jpeg
 from scfs.bench.memory import bench_memory
 from scfs.bench.ours import OurStep, random_batch
+from scfs.bench.settings import BenchData, BenchGrowth, BenchMemory, BenchStep
 from scfs.bench.step import bench_step
 from scfs.bench.timing import WARM_UP, interleaved
-from scfs.config import BenchData, BenchGrowth, BenchMemory, BenchStep
 from scfs.data.decode import decode
 from scfs.errors import UserError
 

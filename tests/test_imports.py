@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "scfs"
 ARROWS = {
     "": {"errors", "api"},
     "__main__": {"cli"},
-    "cli": {"", "config", "recipe", "pretrain", "evaluate", "look", "export", "bench"},
+    "cli": {"", "config", "recipe", "pretrain", "evaluate", "look", "export", "bench", "ablate"},
     "api": {"config", "recipe", "method", "pretrain", "pretrained"},
     "pretrained": {"backbones"},
     "export": {"", "backbones", "engine", "weights"},
@@ -23,7 +23,8 @@ ARROWS = {
     "backbones": {"weights"},
     "data": {"distributed"},
     "engine": {"", "distributed"},
-    "evaluate": {"config", "backbones", "data", "engine", "distributed"},
+    "evaluate": {"config", "recipe", "backbones", "data", "engine", "distributed"},
+    "ablate": {"config", "recipe", "backbones", "data", "evaluate", "engine", "distributed", "pretrain"},
     "pretrain": {
         *("config", "method", "backbones", "data", "engine", "distributed"),
         *("evaluate.features", "evaluate.knn", "evaluate.scores"),

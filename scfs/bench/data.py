@@ -13,8 +13,8 @@ from rich.console import Console
 
 from scfs.bench.page import show
 from scfs.bench.peers import TorchvisionViews
+from scfs.bench.settings import BenchData
 from scfs.bench.timing import interleaved
-from scfs.config import BenchData
 from scfs.data.decode import Unreadable, decode
 from scfs.data.loader import StepSampler, ViewDataset, view_loader
 from scfs.data.scenes import render_scene

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from scfs.bench.ours import OurStep, random_batch
 from scfs.bench.page import Row, show
+from scfs.bench.settings import BenchGrowth
 from scfs.bench.timing import interleaved
-from scfs.config import BenchGrowth
 from scfs.data.loader import epoch_order, num_cores
 from scfs.engine.memory import keep_freed_memory
 

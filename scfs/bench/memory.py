@@ -10,7 +10,7 @@ from rich.console import Console
 
 from scfs.bench.ours import OurStep, random_batch
 from scfs.bench.page import Row, show
-from scfs.config import BenchMemory
+from scfs.bench.settings import BenchMemory
 from scfs.data.loader import num_cores
 from scfs.engine.memory import keep_freed_memory
 

@@ -7,8 +7,8 @@ from scfs.bench.bare import BareProducts, MatrixProduct
 from scfs.bench.ours import OurStep, random_batch
 from scfs.bench.page import Row, show
 from scfs.bench.peers import LightlyDino
+from scfs.bench.settings import BenchStep
 from scfs.bench.timing import interleaved
-from scfs.config import BenchStep
 from scfs.data.loader import num_cores
 from scfs.engine.memory import keep_freed_memory
 

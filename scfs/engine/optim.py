@@ -15,11 +15,14 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
     ]
 
 
-def build_optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
-    """SGD or LARS with momentum 0.9, or AdamW; rate and decay are set before each step by `set_rates`."""
+def build_optimizer(name: str, module: nn.Module, *, nesterov: bool = False) -> torch.optim.Optimizer:
+    """SGD or LARS with momentum 0.9, or AdamW; rate and decay are set before each step by `set_rates`.
+
+    nesterov: of SGD's momentum.
+    """
     groups = parameter_groups(module)
     if name == "sgd":
-        sgd = torch.optim.SGD(groups, lr=0.0, momentum=0.9, fused=True)
+        sgd = torch.optim.SGD(groups, lr=0.0, momentum=0.9, nesterov=nesterov, fused=True)
         for parameter in (p for group in groups for p in group["params"]):
             # As without: but all must have one, and a frozen layer's would come later.
             sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

@@ -69,10 +69,19 @@ def latest(run: Path) -> dict[Column, Cell]:
 
 
 def _protocol(settings: dict[str, Any]) -> str:
-    """What must be the same for figures to be compared: the data, the size and the network."""
-    size = f", {settings['size']} px" if "size" in settings else ""
-    network = ", student" if settings.get("network") == "student" else ""
-    return f"{Path(settings['data']).name}{size}{network}"
+    """What must be the same for figures to be compared: the data, the size, the length of training and the network."""
+    parts = [Path(settings["data"]).name]
+    if settings.get("classes"):
+        parts.append(Path(settings["classes"]).stem)
+    if "size" in settings:
+        parts.append(f"{settings['size']} px")
+    if settings.get("steps"):
+        parts.append(f"{settings['steps']} steps")
+    elif "epochs" in settings:
+        parts.append(f"{settings['epochs']} epochs")
+    if settings.get("network") == "student":
+        parts.append("student")
+    return ", ".join(parts)
 
 
 def _shown(cell: Cell, best: Cell) -> str:

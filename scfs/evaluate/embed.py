@@ -71,7 +71,7 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
         return []
     matches = nearest(features, names, embed_image(backbone, query, size), settings.nearest)
     for match in matches:
-        console.print(f"{match.cosine:7.4f}  {_readable(match.name)}", **_plain)
+        console.print(f"{match.cosine:7.4f}  {readable(match.name)}", **_plain)
     return matches
 
 
@@ -128,7 +128,7 @@ def _write_parquet(file: Any, names: Sequence[str], values: np.ndarray[Any, Any]
             rows = values[first : first + ROWS]
             offsets = pyarrow.array(np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1])
             lists = pyarrow.ListArray.from_arrays(offsets, pyarrow.array(rows.reshape(-1)))
-            paths = pyarrow.array([_readable(name) for name in names[first : first + ROWS]])
+            paths = pyarrow.array([readable(name) for name in names[first : first + ROWS]])
             writer.write_table(pyarrow.table([paths, lists], schema=schema))
 
 
@@ -150,7 +150,7 @@ def _names_file(out: Path) -> Path:
     return out.with_suffix(".txt")
 
 
-def _readable(name: str) -> str:
+def readable(name: str) -> str:
     """A name for print: bytes that are no text become question marks."""
     return os.fsencode(name).decode("utf-8", "replace")
 

@@ -6,13 +6,11 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from scfs.data.loader import Scored, centre_loader, num_workers
+from scfs.data.loader import Scored, centre_loader, num_workers, refuse_unreadable
 from scfs.data.sources import Source
 from scfs.data.views import normalised
 from scfs.distributed import gather, num_processes, rank
 from scfs.errors import UserError
-
-MAX_UNREADABLE = 0.01  # share of the images
 
 
 class LabelledFeatures(NamedTuple):
@@ -55,11 +53,7 @@ def extract(
         module.training = training
     places, features, labels = (torch.cat(column) for column in zip(*(part[:3] for part in parts), strict=True))
     unreadable = [problem for part in parts for problem in part[3]]
-    if len(unreadable) > MAX_UNREADABLE * len(source):
-        raise UserError(
-            f"{len(unreadable)} of {len(source)} images cannot be read, such as: {unreadable[0]}; "
-            "repair or remove them first."
-        )
+    refuse_unreadable(unreadable, len(source))
     order = places.argsort()
     labelled = LabelledFeatures(features[order], labels[order])
     return Extracted(labelled, places[order].tolist(), unreadable)

@@ -37,8 +37,7 @@ def knn(target: str, settings: Knn, console: Console) -> Scores:
     console.print(about, highlight=False, soft_wrap=True)
     console.print(_table(scores))
     if is_first():
-        protocol = {**settings.model_dump(mode="json"), "size": subject.size}
-        seconds = time.perf_counter() - start
+        protocol, seconds = subject.protocol(settings), time.perf_counter() - start
         record(target, "knn", figures_of(scores), protocol, seconds=seconds, device=device, console=console)
         if settings.layers == "all" and (folder := run_of(target)) is not None:
             k = HEADLINE_K if HEADLINE_K in settings.k else settings.k[0]

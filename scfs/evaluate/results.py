@@ -42,13 +42,18 @@ def record(
     seconds: float,
     device: torch.device,
     console: Console,
+    others: dict[str, Any] | None = None,
 ) -> None:
-    """Keep an evaluation with the run it is of, and say where; of anything but a run nothing is kept."""
+    """Keep an evaluation with the run it is of, and say where; of anything but a run nothing is kept.
+
+    figures: what runs are compared by; others: what else there is to know.
+    """
     if (folder := run_of(target)) is None:
         return
     entry = {
         "evaluation": evaluation,
         "figures": figures,
+        **({"others": others} if others else {}),
         "settings": settings,
         "seconds": round(seconds, 1),
         "environment": runfolder.environment(device),

@@ -1,6 +1,8 @@
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 RESAMPLES, LOW, HIGH = 10_000, 2.5, 97.5  # a 95 % interval
@@ -17,7 +19,15 @@ class Accuracy(NamedTuple):
     def of(cls, hits: Tensor) -> "Accuracy":
         """Of hits (images, 2): first guess, first five."""
         top1, top5 = hits.float().mean(dim=0).tolist()
-        return cls(top1, top5, bootstrap_interval(top1, len(hits)))
+        return cls(top1, top5, bootstrap_interval([top1], [len(hits)]))
+
+    @classmethod
+    def per_class(cls, hits: Tensor, labels: Tensor) -> "Accuracy":
+        """The mean over the classes of each one's shares, so that all classes count alike; labels: (images,)."""
+        parts = [hits[labels == label] for label in labels.unique()]
+        top1, top5 = torch.stack([part.float().mean(dim=0) for part in parts]).mean(dim=0).tolist()
+        shares, counts = [float(part[:, 0].float().mean()) for part in parts], [len(part) for part in parts]
+        return cls(top1, top5, bootstrap_interval(shares, counts))
 
     def as_dict(self) -> dict[str, float | list[float]]:
         """As it is kept in results."""
@@ -29,11 +39,11 @@ class Accuracy(NamedTuple):
         return f"{100 * self.top1:.1f}", f"{100 * low:.1f}-{100 * high:.1f}", f"{100 * self.top5:.1f}"
 
 
-def bootstrap_interval(share: float, num_images: int) -> tuple[float, float]:
-    """Where a share would lie in 95 % of test sets drawn from this one, image by image.
+def bootstrap_interval(shares: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
+    """Where the mean of shares would lie in 95 % of test sets drawn from this one, image by image.
 
     A resample of hits and misses has a binomial number of hits, so that is drawn instead of the images.
     """
-    drawn = np.random.default_rng(0).binomial(num_images, share, RESAMPLES) / num_images
-    low, high = np.percentile(drawn, [LOW, HIGH])
+    drawn = np.random.default_rng(0).binomial(counts, shares, (RESAMPLES, len(counts))) / counts
+    low, high = np.percentile(drawn.mean(axis=1), [LOW, HIGH])
     return float(low), float(high)

@@ -1,9 +1,10 @@
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from rich.console import Console
 
-from scfs.backbones import Backbone, load_backbone
+from scfs.backbones import Backbone, fingerprint, load_backbone
 from scfs.config import Evaluation
 from scfs.data.sources import Source, open_labelled
 from scfs.evaluate.features import Extracted, extract_shown
@@ -26,6 +27,11 @@ class Subject:
     @property
     def classes(self) -> tuple[str, ...]:
         return self.train.classes
+
+    def protocol(self, settings: Evaluation) -> dict[str, Any]:
+        """What was scored, and how, as it is kept in results."""
+        known = {"target": self.target, "weights": fingerprint(self.backbone), "size": self.size}
+        return settings.model_dump(mode="json") | known
 
     def features(
         self, settings: Evaluation, console: Console, *, all_layers: bool

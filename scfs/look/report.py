@@ -53,7 +53,10 @@ def report(run: Path, console: Console) -> None:
     """Pictures and a page of what a run learned: the `scfs report` command."""
     if not (run / SETTINGS).is_file():
         raise UserError(f"{run} is not a run folder (it has no {SETTINGS}).")
-    config = check(Config, read_toml(run / SETTINGS))
+    values = read_toml(run / SETTINGS)
+    if "finetune" in values:
+        raise UserError(f"{run} was trained with labels; a report is of a pre-training run: give that folder.")
+    config = check(Config, values)
     loaded = load_backbone(str(run))
     rows = read_metrics(run)
     source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +6,7 @@ from rich.console import Console
 from scfs.config import Config
 from scfs.distributed import first_does, gather
 from scfs.engine import checkpoint, runfolder
+from scfs.engine.resume import flat, saved_state
 from scfs.errors import UserError
 from scfs.pretrain.auto import Choice
 from scfs.pretrain.step import Learner
@@ -17,24 +17,17 @@ FREE_SETTINGS = {"data.workers", "data.max_unreadable"}
 
 def find_checkpoint(folder: Path, config: Config) -> dict[str, Any] | None:
     """The last state of the run in a folder, if there is one; it must be of the same settings."""
-    path = folder / runfolder.LAST
-    if not path.exists():
-        return None
-    saved = checkpoint.load(path)
-    theirs, ours = dict(_flat(saved["settings"])), dict(_flat(config.model_dump(mode="json")))
-    for name in theirs | ours:
-        if name in FREE_SETTINGS or name.startswith(f"{FREE_SECTION}.") or theirs.get(name) == ours.get(name):
-            continue
-        raise UserError(
-            f"{path} was made with {name} = {theirs.get(name)!r}, not {ours.get(name)!r}; "
-            "resume with the same settings, or start another run folder."
-        )
-    return saved
+    return saved_state(
+        folder / runfolder.LAST,
+        config.model_dump(mode="json"),
+        is_free=lambda name: name in FREE_SETTINGS or name.startswith(f"{FREE_SECTION}."),
+        otherwise="start another run folder",
+    )
 
 
 def refuse_differing(config: Config) -> None:
     """All processes must have been given the same settings."""
-    first, *others = (dict(_flat(theirs)) for theirs in gather(config.model_dump(mode="json")))
+    first, *others = (dict(flat(theirs)) for theirs in gather(config.model_dump(mode="json")))
     for rank, theirs in enumerate(others, start=1):
         for name, value in first.items():
             if theirs[name] != value:
@@ -66,11 +59,3 @@ def announce(console: Console, config: Config, choices: list[Choice], facts: dic
 
 def _brief(value: Any) -> str:
     return ",".join(str(part) for part in value) if isinstance(value, list | tuple) else str(value)
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value

@@ -119,12 +119,15 @@ def _own(path: Path, content: Mapping[str, Any], network: str) -> Stored:
     try:
         if content["scfs_checkpoint"] != FORMAT:
             raise KeyError(f"format {content['scfs_checkpoint']}")
-        settings, prefix = content["settings"], f"{network}.backbone."
+        if not content.keys() & {"method", "tuned"}:
+            raise UserError(f"{path} holds no backbone; give the checkpoint of a run, such as its {LAST}.")
+        settings, prefix = content["settings"], f"{network}.backbone." if "method" in content else ""
+        tensors, what = (content["method"], network) if "method" in content else (content["tuned"], "fine-tuned")
         layers = settings["backbone"]["layers"]
         return Stored(
             path,
-            {name.removeprefix(prefix): w for name, w in content["method"].items() if name.startswith(prefix)},
-            f"scfs ({network})",
+            {name.removeprefix(prefix): w for name, w in tensors.items() if name.startswith(prefix)},
+            f"scfs ({what})",
             settings["backbone"]["name"],
             None if layers == "auto" else list(layers),
             settings["views"]["global_size"],

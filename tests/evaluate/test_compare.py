@@ -58,10 +58,10 @@ def test_marks_are_symmetric_in_the_interval():
 
 def test_interval_covers_as_it_says():
     """Close to the normal approximation, and never outside 0 and 1."""
-    low, high = bootstrap_interval(0.4, 1000)
+    low, high = bootstrap_interval([0.4], [1000])
     assert low == pytest.approx(0.4 - 1.96 * (0.24 / 1000) ** 0.5, abs=0.003)
     assert high == pytest.approx(0.4 + 1.96 * (0.24 / 1000) ** 0.5, abs=0.003)
-    assert bootstrap_interval(1.0, 10) == (1.0, 1.0)
+    assert bootstrap_interval([1.0], [10]) == (1.0, 1.0)
 
 
 def test_figures_of_different_sizes_and_networks_are_not_mixed(trained):

@@ -1,0 +1,49 @@
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from scfs.config import Count, Positive, Settings, as_names
+
+
+class BenchData(Settings):
+    """What the view paths are timed on."""
+
+    image: str = Field("", description="an image file; empty: a scene of 500 x 375 pixels as a JPEG")
+    num_local_views: Count = 8
+    global_size: Positive = 224
+    local_size: Positive = 96
+    rounds: Positive = Field(40, description="images per path; the medians are compared")
+    write: str = Field("", description="Markdown page to add the table to")
+
+
+class BenchStep(Settings):
+    """What training steps are timed on."""
+
+    backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
+    batch_size: Positive = 4
+    num_local_views: Positive = 8
+    global_size: Positive = 224
+    local_size: Positive = 96
+    out_dim: Positive = Field(65536, description="outputs of the data head")
+    rounds: Positive = Field(5, description="steps per job; the medians are compared")
+    warm_up: Count = Field(4, description="steps per job before that, while the heap still grows")
+    peers: bool = Field(False, description="time lightly's DINO too; needs benchmarks/requirements.txt")
+    keep_memory: bool = Field(True, description="reuse freed memory, as pretrain does; false: as the system does")
+    write: str = Field("", description="Markdown page to add the table to")
+
+
+class BenchMemory(Settings):
+    """Which steps' memory is measured."""
+
+    backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
+    batch_sizes: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = (4,)
+    rounds: Count = Field(0, description="further steps, timed; 0: memory alone")
+    write: str = Field("", description="Markdown page to add the table to")
+
+
+class BenchGrowth(Settings):
+    """Whose growth is measured."""
+
+    backbone: str = Field("resnet18", description="a timm model, or resnet10_half")
+    rounds: Positive = Field(3, description="steps per point; the medians are compared")
+    write: str = Field("", description="Markdown page to add the tables to; the plot goes beside it, as growth.png")

@@ -1,0 +1,133 @@
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from scfs import distributed
+from scfs.config import Linear
+from scfs.data.loader import CropDataset, StepSampler, crop_batches
+from scfs.data.selection import hold_out, split_by
+from scfs.data.views import normalised
+from scfs.engine.fit import Course, fit, forget, short_name
+from scfs.evaluate.features import Extracted, extract_shown
+from scfs.evaluate.probe_features import ProbeFeatures
+from scfs.evaluate.probe_file import Probe, save_probe
+from scfs.evaluate.probes import Batch, ProbeLearner, Probes
+from scfs.evaluate.results import read_results, record, run_of
+from scfs.evaluate.scores import Accuracy
+from scfs.evaluate.subject import Subject, open_subject
+
+QUICK = "Quick variant: features of centre crops, computed once; the paper's protocol crops anew in every epoch."
+
+
+def linear(target: str, settings: Linear, console: Console) -> Accuracy:
+    """Score a backbone by linear classifiers on its frozen features: the `scfs linear` command.
+
+    Top-1 and top-5 after the last epoch, of the learning rate that was best on images held out of training.
+    """
+    start, device = time.perf_counter(), distributed.choose_device(settings.device)
+    with distributed.process_group(device):
+        subject = open_subject(target, settings, device, console)
+        if settings.cached:
+            console.print(QUICK, highlight=False, soft_wrap=True)
+        if (folder := run_of(target)) is not None:
+            read_results(folder)  # a damaged file is better found now
+        held_out = hold_out(subject.train, settings.held_out, settings.seed)
+        network = ProbeFeatures(subject.backbone, settings.blocks).eval()
+        course = _course(subject, settings, folder)
+        # Frozen, so the features of what is scored at the end can be had now.
+        _, judges = split_by(subject.train, held_out)
+        seen, val = extract_shown(
+            network,
+            (subject.train if settings.cached else judges, subject.val),
+            size=subject.size,
+            batch_size=min(settings.batch_size, 128),
+            workers=settings.workers,
+            device=device,
+            console=console,
+        )
+        is_held = torch.from_numpy(held_out)
+        torch.manual_seed(settings.seed)
+        probes = Probes(val.labelled.features.shape[1], len(subject.classes), settings.rates).to(device)
+        if settings.cached:
+            batches = partial(_cached_batches, seen, is_held, settings)
+        else:
+            batches = partial(_live_batches, subject, network, is_held, settings)
+        batch_size = _batch_size(subject, settings)
+        learner = ProbeLearner(probes, batch_size=batch_size, total_steps=course.total_steps, alone=settings.cached)
+        fit(learner, batches, course, console=console)
+        probes = probes.cpu()
+        rows = is_held[seen.places] if settings.cached else slice(None)  # those that could be read
+        chosen = probes.best_rate(seen.labelled.features[rows], seen.labelled.labels[rows])
+        accuracies = probes.accuracies(*val.labelled)
+        console.print(f"Linear probe on {settings.data} of {subject}", highlight=False, soft_wrap=True)
+        console.print(_table(settings.rates, accuracies, chosen))
+        if distributed.is_first() and folder is not None:
+            protocol = subject.protocol(settings)
+            figures = {"cached" if settings.cached else "linear": accuracies[chosen].as_dict()}
+            others = {f"rate {rate:g}": score.as_dict() for rate, score in zip(settings.rates, accuracies, strict=True)}
+            seconds = time.perf_counter() - start
+            record(target, "linear", figures, protocol, others=others, seconds=seconds, device=device, console=console)
+            place = len(settings.rates) + chosen
+            weight, bias = (part[place].detach().clone() for part in (probes.weight, probes.bias))
+            about = (subject.size, settings.blocks, protocol["weights"])
+            probe = Probe(weight, bias, list(subject.classes), *about)
+            console.print(f"probe    {save_probe(folder, probe)}", highlight=False, soft_wrap=True)
+        forget(course.state)
+    return accuracies[chosen]
+
+
+def _batch_size(subject: Subject, settings: Linear) -> int:
+    return min(settings.batch_size, len(subject.train))
+
+
+def _course(subject: Subject, settings: Linear, folder: Path | None) -> Course:
+    """Its state is named by its settings and weights: another probe of the same run has a state of its own."""
+    batch_size, known = _batch_size(subject, settings), subject.protocol(settings)
+    if not settings.cached:
+        distributed.share_of(batch_size, "batch_size")
+    steps_per_epoch = len(subject.train) // batch_size
+    name = f"linear_state_{short_name(known)}.pt"
+    state = None if folder is None else folder / name
+    return Course(steps_per_epoch, settings.epochs * steps_per_epoch, state, known)
+
+
+def _cached_batches(seen: Extracted, held_out: Tensor, settings: Linear, first_step: int) -> Iterator[Batch]:
+    """All images of each batch, from memory; one that could not be read is passed over."""
+    row_of = {place: row for row, place in enumerate(seen.places)}
+    batch_size = min(settings.batch_size, len(held_out))
+    sampler = StepSampler(len(held_out), batch_size, settings.epochs, seed=settings.seed, start_step=first_step)
+    for keys in sampler:
+        places = [index for _, index in keys if index in row_of]
+        rows = torch.tensor([row_of[place] for place in places])
+        yield Batch(seen.labelled.features[rows], seen.labelled.labels[rows], held_out[places])
+
+
+@torch.no_grad()
+def _live_batches(
+    subject: Subject, network: ProbeFeatures, held_out: Tensor, settings: Linear, first_step: int
+) -> Iterator[Batch]:
+    """The share of this process in each batch, cropped and passed through the backbone anew."""
+    loaded = crop_batches(
+        CropDataset(subject.train, subject.size, settings.seed),
+        batch_size=_batch_size(subject, settings),
+        epochs=settings.epochs,
+        start_step=first_step,
+        workers=settings.workers,
+        device=subject.device,
+    )
+    for batch in loaded:
+        features, _ = network(normalised(batch.views.to(subject.device, non_blocking=True)))
+        yield Batch(features.float(), batch.labels, held_out[batch.places])
+
+
+def _table(rates: tuple[float, ...], accuracies: list[Accuracy], chosen: int) -> Table:
+    table = Table("rate", "top-1 %", "95 % interval", "top-5 %", "")
+    for i, (rate, accuracy) in enumerate(zip(rates, accuracies, strict=True)):
+        table.add_row(f"{rate:g}", *accuracy.shown(), "chosen on held-out train images" if i == chosen else "")
+    return table

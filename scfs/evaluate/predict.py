@@ -1,0 +1,58 @@
+import csv
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from scfs.backbones import fingerprint, load_backbone
+from scfs.config import Predict
+from scfs.data.sources import open_train
+from scfs.distributed import choose_device, is_first, process_group
+from scfs.engine.newfile import check_new, write_new
+from scfs.errors import UserError
+from scfs.evaluate.embed import readable
+from scfs.evaluate.features import extract_shown
+from scfs.evaluate.probe_features import ProbeFeatures
+from scfs.evaluate.probe_file import load_probe
+from scfs.evaluate.results import run_of
+
+SHOWN = 20
+
+
+def predict(run: str, images: str, out: Path | None, settings: Predict, console: Console) -> None:
+    """Name the class of each image with a run's trained probe: the `scfs predict` command."""
+    if (folder := run_of(run)) is None:
+        raise UserError(f"{run} is not a run folder; give one that scfs linear has made a probe for.")
+    if out is not None:
+        check_new(out)
+    device = choose_device(settings.device)
+    with process_group(device):
+        source = open_train(images)
+        backbone = load_backbone(run, network=settings.network).backbone
+        probe = load_probe(folder, fingerprint(backbone))
+        backbone = backbone.to(device)
+        [found] = extract_shown(
+            ProbeFeatures(backbone, probe.blocks).eval(),
+            [source],
+            size=probe.size,
+            batch_size=settings.batch_size,
+            workers=settings.workers,
+            device=device,
+            console=console,
+        )
+    shares, classes = probe(found.labelled.features).max(dim=1)
+    rows = [
+        (readable(source.name(place)), probe.classes[label], f"{share:.3f}")
+        for place, label, share in zip(found.places, classes.tolist(), shares.tolist(), strict=True)
+    ]
+    if not is_first():
+        return
+    for name, label, share in rows[:SHOWN]:
+        console.print(f"{label}  {share}  {name}", highlight=False, soft_wrap=True, markup=False)
+    if len(rows) > SHOWN and out is None:
+        console.print(f"... and {len(rows) - SHOWN} more; give OUT.csv to have them all.", highlight=False)
+    if out is not None:
+        text = io.StringIO()
+        csv.writer(text).writerows([("image", "class", "probability"), *rows])
+        write_new(out, lambda file: file.write(text.getvalue().encode()))
+        console.print(f"{len(rows)} images in {out}", highlight=False, soft_wrap=True)

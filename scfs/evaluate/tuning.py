@@ -1,0 +1,140 @@
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from rich.console import Console
+
+from scfs import distributed
+from scfs.config import Finetune
+from scfs.data.loader import CropDataset, LabelledViews, crop_batches
+from scfs.data.selection import Subset, hold_out, split_by
+from scfs.data.sources import Source
+from scfs.engine.fit import Course, fit, forget
+from scfs.errors import UserError
+from scfs.evaluate.classifier import Classifier, ClassifierLearner
+from scfs.evaluate.features import extract_shown
+from scfs.evaluate.knn import ranked_hits
+from scfs.evaluate.scores import Accuracy
+from scfs.evaluate.subject import Subject
+from scfs.evaluate.tuned_folder import read_grid, write_grid
+
+PER_CLASS = ("aircraft", "pets")  # data sets whose protocol counts all classes alike
+
+
+class Cell(NamedTuple):
+    """A learning rate per 256 images, and a weight decay."""
+
+    rate: float
+    weight_decay: float
+
+    def __str__(self) -> str:
+        return f"rate {self.rate:g}, weight decay {self.weight_decay:g}"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A backbone and labelled images that are ready for fine-tuning."""
+
+    subject: Subject
+    source: Source  # the images whose labels may be used
+    settings: Finetune
+    console: Console
+
+    def __post_init__(self) -> None:
+        distributed.share_of(self.batch_size(self.source), "batch_size")
+        if len(self.cells) > 1:
+            distributed.share_of(self.batch_size(self.split()[0]), "batch_size")
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All pairs of a rate and a weight decay that are to be tried."""
+        return [Cell(*pair) for pair in itertools.product(self.settings.rates, self.settings.weight_decays)]
+
+    @property
+    def metric(self) -> str:
+        """As set, or that of the data set's protocol."""
+        if self.settings.metric != "auto":
+            return self.settings.metric
+        kind, colon, _ = self.settings.data.partition(":")
+        return "per_class" if colon and kind in PER_CLASS else "top1"
+
+    def split(self) -> tuple[Subset, Subset]:
+        """Images to try the cells on, and those that judge them."""
+        return split_by(self.source, hold_out(self.source, self.settings.held_out, self.settings.seed))
+
+    def batch_size(self, source: Source) -> int:
+        """As set, or all there are."""
+        batch_size = min(self.settings.batch_size, len(source))
+        if batch_size < 2:
+            raise UserError(f"{len(source)} labelled image is too few to train on; label more of them.")
+        return batch_size
+
+    def choose(self, folder: Path) -> Cell:
+        """The best cell, each trained without some images and scored on them."""
+        cells, console = self.cells, self.console
+        if len(cells) == 1:
+            return cells[0]
+        rest, judges = self.split()
+        scores = distributed.first_does(lambda: read_grid(folder))
+        for number, cell in enumerate(cells):
+            if str(cell) in scores:
+                continue
+            state = folder / f"state_{number}.pt"
+            _, accuracy = self.work(cell, rest, judges, state=state, title=str(cell))
+            scores[str(cell)] = accuracy.top1
+            distributed.first_does(lambda: write_grid(folder, scores))
+            forget(state)
+            console.print(f"{cell}: {accuracy.top1:.1%} of {len(judges)} held-out images", highlight=False)
+        return max(cells, key=lambda cell: scores[str(cell)])
+
+    def work(
+        self, cell: Cell, source: Source, scored: Source, *, state: Path, title: str = ""
+    ) -> tuple[Classifier, Accuracy]:
+        """Fine-tune a copy of the backbone on some images and score it on others."""
+        settings, subject, batch_size = self.settings, self.subject, self.batch_size(source)
+        steps_per_epoch = len(source) // batch_size
+        total_steps = settings.steps or settings.epochs * steps_per_epoch
+        course = Course(steps_per_epoch, total_steps, state, settings.model_dump(mode="json"), title)
+        learner = ClassifierLearner(
+            subject.backbone,
+            len(subject.classes),
+            rate=cell.rate * batch_size / 256,
+            weight_decay=cell.weight_decay,
+            steps_per_epoch=steps_per_epoch,
+            total_steps=total_steps,
+            precision=settings.precision,
+            device=subject.device,
+            seed=settings.seed,
+        )
+
+        def batches(first_step: int) -> Iterator[LabelledViews]:
+            return crop_batches(
+                CropDataset(source, subject.size, settings.seed),
+                batch_size=batch_size,
+                epochs=course.epochs,
+                start_step=first_step,
+                workers=settings.workers,
+                device=subject.device,
+            )
+
+        fit(learner, batches, course, console=self.console)
+        return learner.classifier, self.score(learner.classifier, scored)
+
+    def score(self, classifier: Classifier, source: Source) -> Accuracy:
+        """By centre crops of images."""
+        [found] = extract_shown(
+            classifier.backbone,
+            [source],
+            size=self.subject.size,
+            batch_size=min(self.settings.batch_size, 128),
+            workers=self.settings.workers,
+            device=self.subject.device,
+            console=self.console,
+        )
+        features, labels = found.labelled
+        with torch.no_grad():
+            hits = ranked_hits(classifier.head.cpu()(features), labels)
+        return Accuracy.per_class(hits, labels) if self.metric == "per_class" else Accuracy.of(hits)

@@ -1,0 +1,240 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from conftest import REPO
+from PIL import Image
+
+from scfs.backbones import load_backbone
+from scfs.config import Finetune
+from scfs.data.selection import class_balanced, labels_of, named_in
+from scfs.data.sources import read_folder
+from scfs.engine import checkpoint, fit
+from scfs.errors import UserError
+from scfs.evaluate.results import read_results
+from scfs.evaluate.scores import Accuracy
+from scfs.evaluate.tuned_folder import read_grid
+from scfs.recipe import check, read_toml
+
+QUICK = ("--size", 32, "--workers", 0, "--epochs", 2, "--batch_size", 4, "--weight_decays", 0)
+ONE = (*QUICK, "--rates", 0.1)
+
+
+class Stopping(fit.Interrupt):
+    """Wishes to stop when it has been asked a number of times."""
+
+    asked, at = 0, 2
+
+    @property
+    def wished(self):
+        type(self).asked += 1
+        return self.asked == self.at
+
+    @wished.setter
+    def wished(self, _): ...
+
+
+def test_every_later_command_takes_the_network(scfs, trained, photos, tmp_path):
+    code, out, err = scfs("finetune", trained, "--data", photos, *ONE)
+    assert code == 0, err
+    assert "Fine-tuning of" in out
+    [entry] = read_results(trained)
+    assert entry["evaluation"] == "finetune"
+    assert list(entry["figures"]) == ["100 % of the labels"]
+    tuned = trained / "finetune"
+    assert not list(tuned.glob("state*"))
+    before, after = (load_backbone(str(run)).backbone.state_dict() for run in (trained, tuned))
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    for command in (
+        ("knn", tuned, "--data", photos, "--k", 2),
+        ("linear", tuned, "--data", photos, "--cached", "true", "--epochs", 1),
+        ("predict", tuned, photos),
+        ("export", tuned, tmp_path / "tuned.safetensors"),
+        ("embed", tuned, photos, tmp_path / "tuned.npy"),
+        ("finetune", tuned, "--data", photos, *ONE),
+    ):
+        code, _, err = scfs(*command)
+        assert code == 0, err
+    assert [entry["evaluation"] for entry in read_results(tuned)] == ["knn", "linear", "finetune"]
+    code, _, err = scfs("report", tuned)
+    assert code == 2
+    assert "was trained with labels; a report is of a pre-training run" in err
+
+
+def test_its_own_classifier_predicts(scfs, photos, tmp_path):
+    """With enough training on two colours, it names them."""
+    random = np.random.default_rng(0)
+    for colour, name in ((20, "cats"), (200, "dogs")):
+        for path in (photos / name).iterdir():
+            Image.fromarray(random.integers(colour, colour + 50, (40, 48, 3), np.uint8)).save(path)
+    settings = ("--size", 32, "--workers", 0, "--epochs", 30, "--batch_size", 10, "--rates", 1, "--weight_decays", 0)
+    code, _, err = scfs("finetune", "random:resnet10_half", "--data", photos, "--out", tmp_path / "tuned", *settings)
+    assert code == 0, err
+    [entry] = read_results(tmp_path / "tuned")
+    assert entry["figures"]["100 % of the labels"]["top1"] == 1.0
+    code, _, err = scfs("predict", tmp_path / "tuned", photos, tmp_path / "out.csv")
+    assert code == 0, err
+    rows = (tmp_path / "out.csv").read_text().splitlines()[1:]
+    assert all(("cats" in name) == (label == "cats") for name, label, _ in (row.split(",") for row in rows))
+
+
+def test_from_scratch_forgets_the_weights(scfs, trained, photos, tmp_path):
+    folders = [tmp_path / name for name in ("scratch", "random")]
+    for target, words, folder in zip(
+        (trained, "random:resnet10_half"), (("--from", "scratch"), ()), folders, strict=True
+    ):
+        code, out, err = scfs("finetune", target, "--data", photos, *words, "--out", folder, *ONE)
+        assert code == 0, err
+        assert ("from scratch" in out) == bool(words)
+        assert read_results(folder)
+    assert not (trained / "results.json").exists()  # it says nothing of the run
+    scratch, random = (load_backbone(str(folder)).backbone.state_dict() for folder in folders)
+    assert all(torch.equal(scratch[name], random[name]) for name in scratch)
+
+
+def test_rate_and_weight_decay_are_chosen_on_held_out_images(scfs, trained, photos):
+    grid = ("--rates", 1e-6, 0.1, "--weight_decays", 0, 0.001, "--held_out", 0.3)
+    code, out, err = scfs("finetune", trained, "--data", photos, *QUICK[:-2], *grid)
+    assert code == 0, err
+    scores = read_grid(trained / "finetune")
+    assert len(scores) == 4
+    assert "held-out images" in out
+    [entry] = read_results(trained)
+    best = max(scores, key=scores.get)
+    assert best == f"rate {entry['others']['rate']:g}, weight decay {entry['others']['weight_decay']:g}"
+
+
+@pytest.mark.parametrize("at", [2, 3, 6])  # at the end of the first cell, in the second, in the last training
+def test_a_stopped_one_goes_on_exactly(scfs, trained, photos, tmp_path, monkeypatch, at):
+    grid = ("--rates", 0.01, 0.1, "--held_out", 0.3)
+    commands = [("finetune", trained, "--data", photos, *QUICK, *grid, "--out", tmp_path / name) for name in "ab"]
+    assert scfs(*commands[0])[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": at}))
+        code, _, err = scfs(*commands[1])
+    assert code == 130
+    assert "the same command goes on" in err
+    code, _, err = scfs(*commands[1])
+    assert code == 0, err
+    whole, resumed = (checkpoint.load(tmp_path / name / "last.pt")["tuned"] for name in "ab")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert read_grid(tmp_path / "a") == read_grid(tmp_path / "b")
+    code, _, err = scfs(*commands[1])
+    assert code == 2
+    assert "exists, and is not the same work begun" in err
+
+
+def test_a_fraction_is_drawn_from_each_class(photos):
+    source = read_folder(photos)
+    half = class_balanced(source, 0.5, seed=0)
+    assert np.bincount(labels_of(half)).tolist() == [3, 3]
+    assert np.bincount(labels_of(class_balanced(source, 0.01, seed=0))).tolist() == [1, 1]
+    other = class_balanced(source, 0.5, seed=1)
+    assert [half.name(i) for i in range(6)] != [other.name(i) for i in range(6)]
+
+
+def test_a_list_names_the_images(scfs, trained, photos, tmp_path):
+    for i, path in enumerate(sorted(photos.glob("*/*.jpg"))):
+        path.rename(path.with_name(f"n{i:02d}.JPEG"))
+    (tmp_path / "list.txt").write_text("n01.JPEG\nn07.JPEG\nn03.JPEG\n")
+    source = read_folder(photos)
+    listed = named_in(source, ["n01.JPEG", "n07.JPEG"], origin="a list")
+    assert [(listed.label(i), listed.name(i)[-8:]) for i in range(2)] == [(0, "n01.JPEG"), (1, "n07.JPEG")]
+    code, out, err = scfs("finetune", trained, "--data", photos, "--images", tmp_path / "list.txt", *ONE)
+    assert code == 0, err
+    assert "3 of them with labels" in out
+    [entry] = read_results(trained)
+    assert list(entry["figures"]) == ["list.txt"]
+
+
+def test_classes_of_all_sizes_count_alike():
+    labels = torch.tensor([0] * 8 + [1] * 2)
+    hits = torch.tensor([[True, True]] * 8 + [[False, True]] * 2)
+    assert Accuracy.of(hits).top1 == pytest.approx(0.8)
+    accuracy = Accuracy.per_class(hits, labels)
+    assert (accuracy.top1, accuracy.top5) == (0.5, 1.0)
+    mixed = torch.tensor([[True, True], [False, True]] * 5)
+    low, high = Accuracy.per_class(mixed, labels).interval
+    assert low < 0.5 < high
+
+
+def test_bad_input_is_one_sentence(scfs, trained, photos, tmp_path):
+    for words, sentence in (
+        (("--images", tmp_path / "none.txt"), "Cannot read list"),
+        (("--out", photos), "is not the same work begun"),
+        (("--fraction", 0), "Setting 'fraction' cannot be '0'"),
+    ):
+        code, _, err = scfs("finetune", trained, "--data", photos, *ONE, *words)
+        assert code == 2
+        assert sentence in err
+        assert err.count("\n") == 1
+    (tmp_path / "list.txt").write_text("0.jpg\n")
+    (tmp_path / "absent.txt").write_text("cats/0.jpg\ncats/9.jpg\n")
+    for name, sentence in (("list", "several images are called so"), ("absent", "1 of the 2 images that")):
+        code, _, err = scfs("finetune", trained, "--data", photos, *ONE, "--images", tmp_path / f"{name}.txt")
+        assert code == 2
+        assert sentence in err
+    for extra in photos.glob("dogs/[1-5].jpg"):
+        extra.unlink()
+    with pytest.raises(UserError, match="Class 'dogs' has 1 images, of which no fraction"):
+        class_balanced(read_folder(photos), 0.5, seed=0)
+
+
+@pytest.mark.parametrize("recipe", sorted((REPO / "recipes" / "finetune").glob("*.toml")), ids=lambda path: path.stem)
+def test_recipes_run(scfs, photos, tmp_path, recipe):
+    settings = check(Finetune, read_toml(recipe))
+    assert (settings.start == "scratch") == (recipe.stem == "supervised")
+    small = ("--size", 32, "--workers", 0, "--batch_size", 4, "--rates", 0.1, "--weight_decays", 0)
+    length = ("--steps", 2) if settings.steps else ("--epochs", 1)
+    words = ("--data", photos, "--out", tmp_path / "out", *small, *length)
+    code, out, err = scfs("finetune", "random:resnet10_half", recipe, *words)
+    assert code == 0, err
+    steps = 2 if settings.fraction == 1 else 1  # few labels, few steps
+    assert f"step {steps}/{steps}" in out
+    assert all(f"# {field}" in recipe.read_text() for field in ("command", "hardware", "result"))
+
+
+def test_nothing_is_made_before_the_checks(scfs, trained, photos):
+    for extra in photos.glob("dogs/[1-5].jpg"):
+        extra.unlink()
+    (photos / "val").mkdir()
+    for name in ("cats", "dogs"):
+        (photos / "train" / name).mkdir(parents=True)
+        (photos / "val" / name).mkdir()
+        for path in (photos / name).iterdir():
+            path.rename(photos / "train" / name / path.name)
+        Image.new("RGB", (20, 20)).save(photos / "val" / name / "v.jpg")
+        (photos / name).rmdir()
+    code, _, err = scfs("finetune", trained, "--data", photos, *QUICK, "--rates", 0.1, 0.2)
+    assert code == 2
+    assert "Class 'dogs' has a single labelled image" in err
+    assert not (trained / "finetune").exists()
+    code, _, err = scfs("finetune", trained, "--data", photos, *ONE)
+    assert code == 0, err
+
+
+def test_other_weights_are_other_work(scfs, trained, photos, tmp_path, monkeypatch):
+    command = ("--data", photos, *ONE, "--out", tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": 1}))
+        assert scfs("finetune", trained, *command)[0] == 130
+    code, _, err = scfs("finetune", trained, *command, "--network", "student")
+    assert code == 2
+    assert "is not the same work begun" in err
+
+
+def test_the_metric_of_a_data_set_and_of_a_folder(scfs, trained, photos, monkeypatch):
+    monkeypatch.chdir(photos.parent)
+    photos.rename("pets")
+    code, out, err = scfs("finetune", trained, "--data", "pets", *ONE)
+    assert code == 0, err
+    assert "mean per class" not in out
+
+
+def test_a_probe_is_no_backbone(scfs, trained, photos):
+    scfs("linear", trained, "--data", photos, "--cached", "true", "--epochs", 1, "--workers", 0)
+    code, _, err = scfs("knn", trained / "linear.pt", "--data", photos)
+    assert code == 2
+    assert "linear.pt holds no backbone; give the checkpoint of a run" in err
+    assert json.loads((trained / "results.json").read_text())

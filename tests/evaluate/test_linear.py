@@ -1,0 +1,169 @@
+import csv
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from scfs.backbones import fingerprint, load_backbone
+from scfs.config import Linear
+from scfs.data.selection import hold_out
+from scfs.data.sources import read_folder
+from scfs.engine import fit
+from scfs.errors import UserError
+from scfs.evaluate.probe_file import load_probe as probe_of
+from scfs.evaluate.probes import Batch, ProbeLearner, Probes
+from scfs.evaluate.results import read_results
+
+QUICK = ("--size", 32, "--workers", 0, "--epochs", 5, "--batch_size", 4, "--rates", 0.1, 1.0, "--held_out", 0.3)
+
+
+def load_probe(run):
+    return probe_of(run, fingerprint(load_backbone(str(run)).backbone))
+
+
+def test_probes_learn_as_torch_would_one_by_one():
+    """The reported probes see every image, the choosing ones only those that are not held out."""
+    torch.manual_seed(0)
+    rates, probes = (0.1, 1.0), Probes(5, 3, (0.1, 1.0))
+    start = [(probes.weight[p].detach().clone(), probes.bias[p].detach().clone()) for p in range(4)]
+    batches = [(torch.randn(8, 5), torch.randint(3, (8,)), torch.rand(8) < 0.3) for _ in range(6)]
+    learner = ProbeLearner(probes, batch_size=8, total_steps=6, alone=True)
+    for step, batch in enumerate(batches):
+        learner.learn(Batch(*batch), step)
+    for p, (weight, bias) in enumerate(start):
+        weight, bias = weight.requires_grad_(), bias.requires_grad_()
+        plain = torch.optim.SGD([weight, bias], lr=rates[p % 2] * 8 / 256, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(plain, 5)
+        for features, labels, held in batches:
+            seen = ~held if p < 2 else torch.ones_like(held)
+            plain.zero_grad()
+            F.cross_entropy(features[seen] @ weight.T + bias, labels[seen]).backward()
+            plain.step()
+            schedule.step()
+        torch.testing.assert_close(probes.weight[p], weight)
+        torch.testing.assert_close(probes.bias[p], bias)
+
+
+def test_the_rate_is_chosen_without_the_test_images():
+    probes = Probes(2, 2, (0.1, 1.0, 3.0))
+    with torch.no_grad():
+        probes.weight.zero_()
+        probes.weight[1] = torch.eye(2)  # of the choosing probes the second is right
+        probes.weight[5] = torch.eye(2)  # of the reported ones the third
+    features, labels = torch.eye(2).repeat(4, 1), torch.tensor([0, 1] * 4)
+    assert probes.best_rate(features, labels) == 1
+    assert [accuracy.top1 for accuracy in probes.accuracies(features, labels)] == [0.5, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("cached", ["true", "false"])
+def test_the_command_and_predict(scfs, trained, photos, tmp_path, cached):
+    code, out, err = scfs("linear", trained, "--data", photos, "--cached", cached, *QUICK)
+    assert code == 0, err
+    assert ("Quick variant" in out) == (cached == "true")
+    assert "chosen on held-out train images" in out
+    [entry] = read_results(trained)
+    assert list(entry["figures"]) == ["cached" if cached == "true" else "linear"]
+    assert list(entry["others"]) == ["rate 0.1", "rate 1"]
+    probe = load_probe(trained)
+    assert probe.classes == ["cats", "dogs"]
+    assert probe.weight.shape == (2, 256)
+    assert not list(trained.glob("linear_state*"))
+
+    code, _, err = scfs("predict", trained, photos, tmp_path / "out.csv", "--workers", 0)
+    assert code == 0, err
+    with (tmp_path / "out.csv").open() as file:
+        head, *rows = csv.reader(file)
+    assert head == ["image", "class", "probability"]
+    assert len(rows) == 12
+    assert {row[1] for row in rows} <= {"cats", "dogs"}
+    code, _, err = scfs("predict", trained, photos, tmp_path / "out.csv")
+    assert code == 2
+    assert "exists and is not written over" in err
+
+
+@pytest.mark.parametrize("cached", ["true", "false"])
+def test_a_stopped_probe_goes_on_exactly(scfs, trained, photos, monkeypatch, cached):
+    command = ("linear", trained, "--data", photos, "--cached", cached, *QUICK)
+    scfs(*command)
+    whole = load_probe(trained)
+
+    class Stopping(fit.Interrupt):
+        """Wishes to stop at the third step."""
+
+        asked = 0
+
+        @property
+        def wished(self):
+            type(self).asked += 1
+            return self.asked == 3
+
+        @wished.setter
+        def wished(self, _): ...
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "Interrupt", Stopping)
+        code, _, err = scfs(*command)
+    assert code == 130
+    assert "Stopped after step 3; the same command goes on." in err
+    assert len(list(trained.glob("linear_state*"))) == 1
+    code, _, err = scfs(*command, "--seed", 6)  # another probe of the same run is not in its way
+    assert code == 0, err
+    code, _, err = scfs(*command)
+    assert code == 0, err
+    assert (trained / "linear-3.pt").exists()
+    assert torch.equal(load_probe(trained).weight, whole.weight)
+
+
+def test_a_vit_gives_its_last_class_tokens(scfs, photos):
+    code, out, err = scfs("linear", "random:vit_tiny_patch16_224", "--data", photos, "--cached", "true", *QUICK)
+    assert code == 0, err
+    assert "results" not in out  # there is no run to keep them with
+
+
+def test_held_out_images_are_some_of_each_class(photos):
+    source = read_folder(photos)
+    held = hold_out(source, 0.3, seed=0)
+    assert [int(held[:6].sum()), int(held[6:].sum())] == [2, 2]
+    assert (hold_out(source, 0.3, seed=0) == held).all()
+    assert (hold_out(source, 0.001, seed=0).reshape(2, 6).sum(axis=1) == 1).all()
+    assert (hold_out(source, 0.999, seed=0).reshape(2, 6).sum(axis=1) == 5).all()
+
+
+def test_bad_input_is_one_sentence(scfs, trained, photos, tmp_path):
+    for extra in photos.glob("dogs/[1-5].jpg"):
+        extra.unlink()
+    with pytest.raises(UserError, match="Class 'dogs' has a single labelled image"):
+        hold_out(read_folder(photos), 0.1, seed=0)
+    code, _, err = scfs("predict", trained, photos)
+    assert code == 2
+    assert "has no trained probe; make one with: scfs linear" in err
+    code, _, err = scfs("predict", tmp_path / "none", photos)
+    assert code == 2
+    assert "is not a run folder" in err
+    assert Linear().batch_size == 1024
+
+
+def test_a_probe_is_not_used_on_other_weights(scfs, trained, photos):
+    assert scfs("linear", trained, "--data", photos, "--network", "student", "--cached", "true", *QUICK)[0] == 0
+    code, _, err = scfs("predict", trained, photos)
+    assert code == 2
+    assert "1 were trained on other weights" in err
+    code, _, err = scfs("predict", trained, photos, "--network", "student")
+    assert code == 0, err
+
+
+def test_probes_are_never_written_over(scfs, trained, photos):
+    command = ("linear", trained, "--data", photos, "--cached", "true", *QUICK)
+    for _ in range(2):
+        scfs(*command)
+    kept = (trained / "linear-2.pt").read_bytes()
+    (trained / "linear.pt").unlink()
+    scfs(*command)
+    assert (trained / "linear-2.pt").read_bytes() == kept
+    assert (trained / "linear-3.pt").exists()
+
+
+def test_more_blocks_than_there_are(scfs, photos):
+    code, _, err = scfs("linear", "random:vit_tiny_patch16_224", "--data", photos, "--blocks", 13, *QUICK)
+    assert code == 2
+    assert "has 12 blocks; give at most that many" in err

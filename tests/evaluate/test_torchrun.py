@@ -1,0 +1,40 @@
+"""Evaluations under torchrun, as users start them: the same figures as one process."""
+
+import subprocess
+import sys
+
+import torch
+
+from scfs.engine import checkpoint
+from scfs.evaluate.results import read_results
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scfs"]
+COMMON = ("--size", 32, "--workers", 0, "--epochs", 2, "--batch_size", 4, "--held_out", 0.3)
+
+
+def under_torchrun(*words):
+    done = subprocess.run([*TORCHRUN, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_probes_are_the_same(scfs, trained, photos):
+    command = ("linear", trained, "--data", photos, *COMMON, "--rates", 0.1, 1.0)
+    assert scfs(*command)[0] == 0
+    assert under_torchrun(*command).count("chosen on held-out") == 1  # only one of them speaks
+    one, two = (checkpoint.load(trained / name)["linear"] for name in ("linear.pt", "linear-2.pt"))
+    torch.testing.assert_close(two["weight"], one["weight"], rtol=1e-4, atol=1e-5)
+    first, second = read_results(trained)
+    assert first["figures"] == second["figures"]
+
+
+def test_fine_tuned_networks_are_the_same(scfs, trained, photos, tmp_path):
+    command = ("finetune", trained, "--data", photos, *COMMON, "--rates", 0.01, 0.02, "--weight_decays", 0.001)
+    assert scfs(*command, "--out", tmp_path / "one")[0] == 0
+    under_torchrun(*command, "--out", tmp_path / "two")
+    one, two = (checkpoint.load(tmp_path / name / "last.pt")["tuned"] for name in ("one", "two"))
+    start = checkpoint.load(trained / "last.pt")["method"]
+    for name, weight in one.items():
+        torch.testing.assert_close(two[name], weight, rtol=1e-3, atol=1e-4)
+    name = "net.conv1.weight"
+    assert not torch.allclose(one[name], start[f"teacher.backbone.{name}"], rtol=1e-3, atol=1e-4)
