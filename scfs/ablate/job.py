@@ -1,0 +1,138 @@
+import json
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from scfs import distributed
+from scfs.ablate.rows import TABLES, Row
+from scfs.ablate.table import Measured, write_table
+from scfs.config import Ablate, Config, Knn, Linear
+from scfs.data.sources import open_labelled
+from scfs.engine import runfolder
+from scfs.errors import UserError
+from scfs.evaluate.job import knn
+from scfs.evaluate.linear import linear
+from scfs.evaluate.results import read_results
+from scfs.pretrain.loop import pretrain
+
+K = 20  # the paper's
+TRAINED = "trained"  # marks a run that is done
+
+
+class Wanted(NamedTuple):
+    """An evaluation of every run: what it is called in results, and how it is done."""
+
+    evaluation: str
+    figure: str
+    settings: Knn | Linear
+
+
+def ablate(what: str, configs: Sequence[Config], settings: Ablate, console: Console) -> Path:
+    """Train and score the rows of one of the paper's tables, each with several seeds: the `scfs ablate` command.
+
+    What is done already is skipped, and what was begun goes on. Returns the page with the table.
+    """
+    folder = Path(settings.folder or f"runs/ablate-{what}")
+    rows = TABLES[what](configs, settings)
+    device = distributed.choose_device(configs[0].run.device)
+    with distributed.process_group(device):
+        distributed.first_does(lambda: _begin(folder, rows, settings))
+        measured: dict[str, list[Measured]] = {}
+        for row in rows:
+            for seed in settings.seeds:
+                config = row.config.model_copy(update={"seed": seed})
+                run = folder / f"{_file_name(row)}-seed{seed}"
+                console.rule(f"{row.name}, seed {seed}")
+                knn_top1, linear_top1 = _train_and_score(run, config, settings, console)
+                speed, hours = _cost(run, config)
+                measured.setdefault(row.name, []).append(Measured(knn_top1, linear_top1, speed, hours))
+        return Path(distributed.first_does(lambda: str(write_table(folder, what, rows, measured, settings, console))))
+
+
+def _file_name(row: Row) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-")
+
+
+def _begin(folder: Path, rows: Sequence[Row], settings: Ablate) -> None:
+    """A new folder, or one that was begun with the same rows; more seeds may be added."""
+    if len({_file_name(row) for row in rows}) < len(rows):
+        raise UserError("Two rows of the table are the same; give each backbone, or number of local views, once.")
+    for row in rows:  # before anything is trained
+        open_labelled(settings.data or row.config.data.source, classes=_classes(row.config, settings))
+    path = folder / "rows.json"
+    free = {"run": True, "seed": True}
+    wanted = {row.name: row.config.model_dump(mode="json", exclude=free) for row in rows}
+    wanted["scored by"] = settings.model_dump(mode="json", include={"data", "linear", "linear_epochs"})
+    if path.exists():
+        begun = json.loads(path.read_text(encoding="utf-8"))
+        for name in begun.keys() & wanted.keys():
+            if begun[name] != wanted[name]:
+                raise UserError(f"{folder} was begun with other settings of '{name}'; choose another --folder.")
+        wanted = begun | wanted
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"Cannot create {folder}: {error.strerror}; choose another --folder.") from None
+    path.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+
+
+def _classes(config: Config, settings: Ablate) -> str:
+    """The recipe's class list is of its own data."""
+    return "" if settings.data else config.data.classes
+
+
+def _train_and_score(run: Path, config: Config, settings: Ablate, console: Console) -> list[float | None]:
+    """k-NN and linear top-1 of a run, which is trained first if it is not yet."""
+    common: dict[str, Any] = {
+        "data": settings.data or config.data.source,
+        "classes": _classes(config, settings),
+        "device": config.run.device,
+        "workers": config.data.workers,
+    }
+    wanted = [Wanted("knn", f"k={K}", Knn(**common, k=(K,)))]
+    if settings.linear != "off":
+        cached = settings.linear == "cached"
+        probe = Linear(**common, cached=cached, epochs=settings.linear_epochs)
+        wanted.append(Wanted("linear", "cached" if cached else "linear", probe))
+    if not (run / TRAINED).exists():
+        _pretrain(run, config, console)
+        distributed.first_does((run / TRAINED).touch)
+    for one in wanted:
+        if _found(run, one) is None:
+            if isinstance(one.settings, Knn):
+                knn(str(run), one.settings, console)
+            else:
+                linear(str(run), one.settings, console)
+    return [*(_found(run, one) for one in wanted), None][:2]
+
+
+def _pretrain(run: Path, config: Config, console: Console) -> None:
+    there = config.model_copy(update={"run": config.run.model_copy(update={"folder": str(run)})})
+    try:
+        pretrain(there, name=run.name, resume=True, console=console)
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(f"{str(stop).partition(';')[0]} of {run}; the same command goes on.") from None
+
+
+def _found(run: Path, wanted: Wanted) -> float | None:
+    """What an evaluation of a run scored when it was last done, if it was, in the wanted way."""
+    asked = wanted.settings.model_dump(mode="json", exclude={"size", "device", "workers"})
+    for entry in reversed(distributed.first_does(lambda: read_results(run))):
+        is_same = all(entry["settings"].get(name) == value for name, value in asked.items())
+        if entry["evaluation"] == wanted.evaluation and wanted.figure in entry["figures"] and is_same:
+            return float(entry["figures"][wanted.figure]["top1"])
+    return None
+
+
+def _cost(run: Path, config: Config) -> tuple[float, float]:
+    """Images a second while training, and the hours that all of them took at that speed."""
+    rows = runfolder.read_metrics(run)
+    speeds = [row["images_per_second"] for row in rows if "images_per_second" in row]
+    if not speeds:
+        return 0.0, 0.0
+    speed = statistics.median(speeds)
+    return speed, max(row["step"] for row in rows) * config.optim.batch_size / speed / 3600
