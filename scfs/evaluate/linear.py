@@ -51,35 +51,46 @@ def linear(target: str, settings: Linear, console: Console) -> Accuracy:
             device=device,
             console=console,
         )
-        is_held = torch.from_numpy(held_out)
-        torch.manual_seed(settings.seed)
-        probes = Probes(val.labelled.features.shape[1], len(subject.classes), settings.rates).to(device)
-        if settings.cached:
-            batches = partial(_cached_batches, seen, is_held, settings)
-        else:
-            batches = partial(_live_batches, subject, network, is_held, settings)
-        batch_size = _batch_size(subject, settings)
-        learner = ProbeLearner(probes, batch_size=batch_size, total_steps=course.total_steps, alone=settings.cached)
-        fit(learner, batches, course, console=console)
-        probes = probes.cpu()
-        rows = is_held[seen.places] if settings.cached else slice(None)  # those that could be read
+        probes = _train(subject, network, torch.from_numpy(held_out), seen, course, settings, console).cpu()
+        rows = torch.from_numpy(held_out)[seen.places] if settings.cached else slice(None)  # those that could be read
         chosen = probes.best_rate(seen.labelled.features[rows], seen.labelled.labels[rows])
         accuracies = probes.accuracies(*val.labelled)
         console.print(f"Linear probe on {settings.data} of {subject}", highlight=False, soft_wrap=True)
         console.print(_table(settings.rates, accuracies, chosen))
         if distributed.is_first() and folder is not None:
-            protocol = subject.protocol(settings)
+            protocol, seconds = subject.protocol(settings), time.perf_counter() - start
             figures = {"cached" if settings.cached else "linear": accuracies[chosen].as_dict()}
             others = {f"rate {rate:g}": score.as_dict() for rate, score in zip(settings.rates, accuracies, strict=True)}
-            seconds = time.perf_counter() - start
             record(target, "linear", figures, protocol, others=others, seconds=seconds, device=device, console=console)
-            place = len(settings.rates) + chosen
-            weight, bias = (part[place].detach().clone() for part in (probes.weight, probes.bias))
+            weight, bias = probes.reported(chosen)
             about = (subject.size, settings.blocks, protocol["weights"])
-            probe = Probe(weight, bias, list(subject.classes), *about)
-            console.print(f"probe    {save_probe(folder, probe)}", highlight=False, soft_wrap=True)
+            path = save_probe(folder, Probe(weight, bias, list(subject.classes), *about))
+            console.print(f"probe    {path}", highlight=False, soft_wrap=True)
         forget(course.state)
     return accuracies[chosen]
+
+
+def _train(
+    subject: Subject,
+    network: ProbeFeatures,
+    held_out: Tensor,
+    seen: Extracted,
+    course: Course,
+    settings: Linear,
+    console: Console,
+) -> Probes:
+    """Probes at every rate, trained on cached features or on crops that are made anew."""
+    torch.manual_seed(settings.seed)
+    dim, batch_size = seen.labelled.features.shape[1], _batch_size(subject, settings)
+    probes = Probes(dim, len(subject.classes), settings.rates).to(subject.device)
+    learner = ProbeLearner(probes, batch_size=batch_size, total_steps=course.total_steps, alone=settings.cached)
+    batches = (
+        partial(_cached_batches, seen, held_out, batch_size, settings)
+        if settings.cached
+        else partial(_live_batches, subject, network, held_out, batch_size, settings)
+    )
+    fit(learner, batches, course, console=console)
+    return probes
 
 
 def _batch_size(subject: Subject, settings: Linear) -> int:
@@ -97,10 +108,11 @@ def _course(subject: Subject, settings: Linear, folder: Path | None) -> Course:
     return Course(steps_per_epoch, settings.epochs * steps_per_epoch, state, known)
 
 
-def _cached_batches(seen: Extracted, held_out: Tensor, settings: Linear, first_step: int) -> Iterator[Batch]:
+def _cached_batches(
+    seen: Extracted, held_out: Tensor, batch_size: int, settings: Linear, first_step: int
+) -> Iterator[Batch]:
     """All images of each batch, from memory; one that could not be read is passed over."""
     row_of = {place: row for row, place in enumerate(seen.places)}
-    batch_size = min(settings.batch_size, len(held_out))
     sampler = StepSampler(len(held_out), batch_size, settings.epochs, seed=settings.seed, start_step=first_step)
     for keys in sampler:
         places = [index for _, index in keys if index in row_of]
@@ -110,12 +122,12 @@ def _cached_batches(seen: Extracted, held_out: Tensor, settings: Linear, first_s
 
 @torch.no_grad()
 def _live_batches(
-    subject: Subject, network: ProbeFeatures, held_out: Tensor, settings: Linear, first_step: int
+    subject: Subject, network: ProbeFeatures, held_out: Tensor, batch_size: int, settings: Linear, first_step: int
 ) -> Iterator[Batch]:
     """The share of this process in each batch, cropped and passed through the backbone anew."""
     loaded = crop_batches(
         CropDataset(subject.train, subject.size, settings.seed),
-        batch_size=_batch_size(subject, settings),
+        batch_size=batch_size,
         epochs=settings.epochs,
         start_step=first_step,
         workers=settings.workers,

@@ -48,6 +48,11 @@ class Probes(nn.Module):
         """Of the probes that saw all images, one per rate."""
         return [self._accuracy(len(self.rates) + place, features, labels) for place in range(len(self.rates))]
 
+    def reported(self, rate: int) -> tuple[Tensor, Tensor]:
+        """Weight (K, D) and bias (K,) of the probe of a rate that saw all images."""
+        place = len(self.rates) + rate
+        return self.weight[place].detach().clone(), self.bias[place].detach().clone()
+
     @torch.no_grad()
     def _accuracy(self, place: int, features: Tensor, labels: Tensor) -> Accuracy:
         """Of one probe: all of them at once would fill the memory at ImageNet's size."""
