@@ -34,7 +34,7 @@ def knn_accuracy(
 
 
 def nearest(
-    queries: Tensor, keys: Tensor, k: int, *, query_chunk: int = 1024, key_chunk: int = 16384
+    queries: Tensor, keys: Tensor, k: int, *, query_chunk: int = 1024, key_chunk: int = 4096
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """The k keys most alike to each query by cosine: the first query's place, cosines and places, chunk by chunk.
 
@@ -46,13 +46,30 @@ def nearest(
         cosines, places = torch.empty(len(units), 0), torch.empty(len(units), 0, dtype=torch.long)
         for first in range(0, len(keys), key_chunk):
             chunk = slice(first, first + key_chunk)
-            products = units @ keys[chunk].T
-            found = products.mul_(scales[chunk]).topk(min(k, products.shape[1]), dim=-1)
-            cosines = torch.cat([cosines, found.values], dim=1)
-            places = torch.cat([places, found.indices + first], dim=1)
+            products = (units @ keys[chunk].T).mul_(scales[chunk])
+            if cosines.shape[1] < k:
+                values, indices = products.topk(min(k, products.shape[1]), dim=-1)
+            else:
+                values, indices = _above(products, cosines[:, -1:])
+            cosines = torch.cat([cosines, values], dim=1)
+            places = torch.cat([places, indices + first], dim=1)
             cosines, kept = cosines.topk(min(k, cosines.shape[1]), dim=-1)
             places = places.gather(1, kept)
         yield start, cosines, places
+
+
+def _above(values: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
+    """The few values (B, N) of each row that are above the row's least (B, 1), and their columns, filled up with -inf.
+
+    Once good neighbours are known this takes a fraction of the time of ranking whole rows.
+    """
+    rows, columns = (values > least).nonzero(as_tuple=True)  # row by row
+    counts = rows.bincount(minlength=len(values))
+    shape = (len(values), int(counts.max()))
+    place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
+    found, where = values.new_full(shape, float("-inf")), torch.zeros(shape, dtype=torch.long)
+    found[rows, place], where[rows, place] = values[rows, columns], columns
+    return found, where
 
 
 def ranked_hits(scores: Tensor, truth: Tensor) -> Tensor:
