@@ -34,7 +34,7 @@ def knn_accuracy(
 
 
 def nearest(
-    queries: Tensor, keys: Tensor, k: int, *, query_chunk: int = 1024, key_chunk: int = 4096
+    queries: Tensor, keys: Tensor, k: int, *, query_chunk: int = 2048, key_chunk: int = 4096
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """The k keys most alike to each query by cosine: the first query's place, cosines and places, chunk by chunk.
 
@@ -43,14 +43,15 @@ def nearest(
     scales = 1 / keys.norm(dim=-1).clamp(min=1e-12)
     for start in range(0, len(queries), query_chunk):
         units = F.normalize(queries[start : start + query_chunk], dim=-1)
+        columns = units.T.contiguous()  # keys @ columns takes less time than units @ keys.T
         cosines, places = torch.empty(len(units), 0), torch.empty(len(units), 0, dtype=torch.long)
         for first in range(0, len(keys), key_chunk):
             chunk = slice(first, first + key_chunk)
-            products = (units @ keys[chunk].T).mul_(scales[chunk])
+            products = (keys[chunk] @ columns).mul_(scales[chunk].unsqueeze(1))  # (keys, queries)
             if cosines.shape[1] < k:
-                values, indices = products.topk(min(k, products.shape[1]), dim=-1)
+                values, indices = products.T.topk(min(k, len(products)), dim=-1)
             else:
-                values, indices = _above(products, cosines[:, -1:])
+                values, indices = _above(products, cosines[:, -1])
             cosines = torch.cat([cosines, values], dim=1)
             places = torch.cat([places, indices + first], dim=1)
             cosines, kept = cosines.topk(min(k, cosines.shape[1]), dim=-1)
@@ -59,16 +60,18 @@ def nearest(
 
 
 def _above(values: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
-    """The few values (B, N) of each row that are above the row's least (B, 1), and their columns, filled up with -inf.
+    """The few of a column's values (N, B) that are above its least (B,), as rows (B, few), and where they were.
 
-    Once good neighbours are known this takes a fraction of the time of ranking whole rows.
+    Rows are filled up with -inf. Once good neighbours are known this takes a fraction of the time of ranking them all.
     """
-    rows, columns = (values > least).nonzero(as_tuple=True)  # row by row
-    counts = rows.bincount(minlength=len(values))
-    shape = (len(values), int(counts.max()))
-    place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
+    places, rows = (values > least).nonzero(as_tuple=True)
+    order = rows.argsort(stable=True)
+    places, rows = places[order], rows[order]
+    counts = rows.bincount(minlength=len(least))
+    shape = (len(least), int(counts.max()))
+    nth = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
     found, where = values.new_full(shape, float("-inf")), torch.zeros(shape, dtype=torch.long)
-    found[rows, place], where[rows, place] = values[rows, columns], columns
+    found[rows, nth], where[rows, nth] = values[places, rows], places
     return found, where
 
 
