@@ -259,7 +259,10 @@ def _bench(words: Words) -> None:
     benches: dict[str, tuple[Any, str]] = {
         "step": (kinds.BenchStep, "Time training steps and their peers side by side."),
         "data": (kinds.BenchData, "Time the view paths side by side."),
-        "memory": (kinds.BenchMemory, "Measure the peak memory of training steps."),
+        "memory": (
+            kinds.BenchMemory,
+            "Measure the memory and the time of training steps, each in a process of its own.",
+        ),
         "growth": (kinds.BenchGrowth, "Time training steps against views, batch and resolution."),
     }
     if len(words.targets) != 1 or words.targets[0] not in benches:

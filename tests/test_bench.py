@@ -47,17 +47,12 @@ def test_bare_products_are_those_of_a_step():
     assert {product.inputs[0] for product in learning} == {4, 8}
 
 
-def test_recomputing_saves_memory():
-    costs = bench_memory(BenchMemory(backbone="resnet18", batch_sizes=(8,)), Console(quiet=True))
+def test_recomputing_saves_memory_and_steps_are_timed(tmp_path):
+    page = tmp_path / "page.md"
+    settings = BenchMemory(backbone="resnet18", batch_sizes=(8,), rounds=1, write=str(page))
+    costs = bench_memory(settings, Console(quiet=True))
     dino, scfs, recomputed = (costs[8, name].gigabytes for name in ("dino", "scfs", "scfs, gradient checkpointing"))
     assert recomputed < scfs < 1.3 * dino
-
-
-def test_steps_in_processes_of_their_own_are_timed(tmp_path):
-    page = tmp_path / "page.md"
-    costs = bench_memory(
-        BenchMemory(backbone="resnet10_half", batch_sizes=(1,), rounds=1, write=str(page)), Console(quiet=True)
-    )
     assert all(cost.seconds > 0 for cost in costs.values())
     assert "| page faults |" in page.read_text()
 

@@ -33,7 +33,7 @@ class BenchStep(Settings):
 
 
 class BenchMemory(Settings):
-    """Which steps' memory is measured."""
+    """Which steps' memory and time are measured."""
 
     backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
     batch_sizes: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = (4,)

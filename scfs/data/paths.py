@@ -59,3 +59,8 @@ class Files(NamedTuple):
         """The path of one file."""
         folder = self.folders[int(self.folder_of[index])]
         return os.path.join(self.root, os.fsdecode(folder), os.fsdecode(self.names[index]))  # noqa: PTH118 - for speed
+
+
+def readable(name: str) -> str:
+    """A name for print: bytes that are no text become question marks."""
+    return os.fsencode(name).decode("utf-8", "replace")

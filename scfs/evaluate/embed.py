@@ -16,6 +16,7 @@ from scfs.config import Embed
 from scfs.data.archives import archives_in
 from scfs.data.decode import Unreadable, decode
 from scfs.data.files import read_folder
+from scfs.data.paths import readable
 from scfs.data.sources import open_train
 from scfs.data.views import centre_view, normalised
 from scfs.distributed import choose_device, is_first, process_group
@@ -148,11 +149,6 @@ def _read_query(query: str) -> Image.Image:
 
 def _names_file(out: Path) -> Path:
     return out.with_suffix(".txt")
-
-
-def readable(name: str) -> str:
-    """A name for print: bytes that are no text become question marks."""
-    return os.fsencode(name).decode("utf-8", "replace")
 
 
 _plain: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}

@@ -14,7 +14,7 @@ from scfs.data.loader import CropDataset, StepSampler, crop_batches
 from scfs.data.selection import hold_out, split_by
 from scfs.data.views import normalised
 from scfs.engine.fit import Course, fit, forget, short_name
-from scfs.evaluate.features import Extracted, extract_shown
+from scfs.evaluate.features import Extracted
 from scfs.evaluate.probe_features import ProbeFeatures
 from scfs.evaluate.probe_file import Probe, save_probe
 from scfs.evaluate.probes import Batch, ProbeLearner, Probes
@@ -42,15 +42,8 @@ def linear(target: str, settings: Linear, console: Console) -> Accuracy:
         course = _course(subject, settings, folder)
         # Frozen, so the features of what is scored at the end can be had now.
         _, judges = split_by(subject.train, held_out)
-        seen, val = extract_shown(
-            network,
-            (subject.train if settings.cached else judges, subject.val),
-            size=subject.size,
-            batch_size=min(settings.batch_size, 128),
-            workers=settings.workers,
-            device=device,
-            console=console,
-        )
+        sources = (subject.train if settings.cached else judges, subject.val)
+        seen, val = subject.extract(network, sources, settings, console)
         probes = _train(subject, network, torch.from_numpy(held_out), seen, course, settings, console).cpu()
         rows = torch.from_numpy(held_out)[seen.places] if settings.cached else slice(None)  # those that could be read
         chosen = probes.best_rate(seen.labelled.features[rows], seen.labelled.labels[rows])

@@ -6,11 +6,11 @@ from rich.console import Console
 
 from scfs.backbones import fingerprint, load_backbone
 from scfs.config import Predict
+from scfs.data.paths import readable
 from scfs.data.sources import open_train
 from scfs.distributed import choose_device, is_first, process_group
 from scfs.engine.newfile import check_new, write_new
 from scfs.errors import UserError
-from scfs.evaluate.embed import readable
 from scfs.evaluate.features import extract_shown
 from scfs.evaluate.probe_features import ProbeFeatures
 from scfs.evaluate.probe_file import load_probe

@@ -1,8 +1,10 @@
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from rich.console import Console
+from torch import nn
 
 from scfs.backbones import Backbone, fingerprint, load_backbone
 from scfs.config import Evaluation
@@ -38,16 +40,28 @@ class Subject:
     ) -> tuple[LayerFeatures, list[Extracted]]:
         """Final features of the centre views of train and val images and, if wanted, those of every search layer."""
         network = LayerFeatures(self.backbone, all_layers=all_layers)
-        parts = extract_shown(
+        sources = (self.train, self.val)
+        return network, self.extract(network, sources, settings, console, batch_size=settings.batch_size)
+
+    def extract(
+        self,
+        network: nn.Module,
+        sources: Sequence[Source],
+        settings: Evaluation,
+        console: Console,
+        *,
+        batch_size: int = 128,
+    ) -> list[Extracted]:
+        """What a network makes of the centre views of images. The batch need not be that of training."""
+        return extract_shown(
             network,
-            (self.train, self.val),
+            sources,
             size=self.size,
-            batch_size=settings.batch_size,
+            batch_size=batch_size,
             workers=settings.workers,
             device=self.device,
             console=console,
         )
-        return network, parts
 
     def __str__(self) -> str:
         return f"{self.target}: {len(self.train)} train and {len(self.val)} val images at {self.size} px"

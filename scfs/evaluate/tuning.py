@@ -15,7 +15,6 @@ from scfs.data.sources import Source
 from scfs.engine.fit import Course, fit, forget
 from scfs.errors import UserError
 from scfs.evaluate.classifier import Classifier, ClassifierLearner
-from scfs.evaluate.features import extract_shown
 from scfs.evaluate.knn import ranked_hits
 from scfs.evaluate.scores import Accuracy
 from scfs.evaluate.subject import Subject
@@ -125,15 +124,7 @@ class Tuning:
 
     def score(self, classifier: Classifier, source: Source) -> Accuracy:
         """By centre crops of images."""
-        [found] = extract_shown(
-            classifier.backbone,
-            [source],
-            size=self.subject.size,
-            batch_size=min(self.settings.batch_size, 128),
-            workers=self.settings.workers,
-            device=self.subject.device,
-            console=self.console,
-        )
+        [found] = self.subject.extract(classifier.backbone, [source], self.settings, self.console)
         features, labels = found.labelled
         with torch.no_grad():
             hits = ranked_hits(classifier.head.cpu()(features), labels)
