@@ -36,7 +36,7 @@ test: setup lint
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/requirements.txt
 	cp benchmarks/page.md docs/benchmarks.md
-	$(BIN)/scfs bench step --peers true --warm_up 2 --rounds 3 --write docs/benchmarks.md
+	$(BIN)/scfs bench step --peers true --warm_up 2 --rounds 5 --write docs/benchmarks.md
 	$(BIN)/scfs bench step --peers true --warm_up 1 --rounds 2 --batch_size 8 --write docs/benchmarks.md
 	$(BIN)/scfs bench step --peers true --warm_up 1 --rounds 3 --backbone vit_small_patch16_224 --write docs/benchmarks.md
 	$(BIN)/scfs bench data --write docs/benchmarks.md

@@ -12,7 +12,7 @@ class BenchData(Settings):
     num_local_views: Count = 8
     global_size: Positive = 224
     local_size: Positive = 96
-    rounds: Positive = Field(40, description="images per path; the medians are compared")
+    rounds: Positive = Field(100, description="images per path; the medians are compared")
     write: str = Field("", description="Markdown page to add the table to")
 
 
