@@ -71,7 +71,15 @@ def test_more_seeds_may_be_added(scfs, tiny_recipe, tmp_path):
     assert len(list((tmp_path / "table").glob("*-seed*"))) == 4
     page = (tmp_path / "table" / "table.md").read_text()
     assert "over 2 seeds, no linear probe" in page
-    assert json.loads((tmp_path / "table" / "rows.json").read_text()).keys() >= {"DINO, 1 local views"}
+    rows = tmp_path / "table" / "rows.json"
+    assert json.loads(rows.read_text()).keys() >= {"DINO, 1 local views"}
+
+    for damaged in ('{"DINO": ', "[]"):
+        rows.write_text(damaged)
+        code, _, err = scfs(*command, "--seeds", 0)
+        assert code == 2
+        assert "rows.json is damaged; move it away" in err
+        assert rows.read_text() == damaged
 
 
 def test_bad_input_is_one_sentence(scfs, tiny_recipe, tmp_path):

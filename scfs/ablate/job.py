@@ -1,4 +1,3 @@
-import json
 import re
 import statistics
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from scfs.ablate.table import Measured, write_table
 from scfs.config import Ablate, Config, Knn, Linear
 from scfs.data.sources import open_labelled
 from scfs.engine import runfolder
+from scfs.engine.jsonfile import read_json, write_json
 from scfs.errors import UserError
 from scfs.evaluate.job import knn
 from scfs.evaluate.linear import linear
@@ -61,23 +61,22 @@ def _begin(folder: Path, rows: Sequence[Row], settings: Ablate) -> None:
     """A new folder, or one that was begun with the same rows; more seeds may be added."""
     if len({_file_name(row) for row in rows}) < len(rows):
         raise UserError("Two rows of the table are the same; give each backbone, or number of local views, once.")
-    for row in rows:  # before anything is trained
-        open_labelled(settings.data or row.config.data.source, classes=_classes(row.config, settings))
+    sources = {(settings.data or row.config.data.source, _classes(row.config, settings)) for row in rows}
+    for source, classes in sources:  # before anything is trained
+        open_labelled(source, classes=classes)
     path = folder / "rows.json"
     free = {"run": True, "seed": True}
     wanted = {row.name: row.config.model_dump(mode="json", exclude=free) for row in rows}
     wanted["scored by"] = settings.model_dump(mode="json", include={"data", "linear", "linear_epochs"})
-    if path.exists():
-        begun = json.loads(path.read_text(encoding="utf-8"))
-        for name in begun.keys() & wanted.keys():
-            if begun[name] != wanted[name]:
-                raise UserError(f"{folder} was begun with other settings of '{name}'; choose another --folder.")
-        wanted = begun | wanted
+    begun = read_json(path, {})
+    for name in begun.keys() & wanted.keys():
+        if begun[name] != wanted[name]:
+            raise UserError(f"{folder} was begun with other settings of '{name}'; choose another --folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"Cannot create {folder}: {error.strerror}; choose another --folder.") from None
-    path.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+    write_json(path, begun | wanted)
 
 
 def _classes(config: Config, settings: Ablate) -> str:

@@ -9,6 +9,7 @@ import tomli_w
 import torch
 
 from scfs import __version__
+from scfs.engine.jsonfile import read_json, write_json
 from scfs.errors import UserError
 
 SETTINGS, METRICS, LAST = "settings.toml", "metrics.jsonl", "last.pt"
@@ -57,8 +58,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 def write_environment(folder: Path, content: dict[str, Any]) -> None:
     """One record per start: a resumed run keeps those before it."""
     path = folder / "environment.json"
-    starts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    path.write_text(json.dumps([*starts, content], indent=2) + "\n", encoding="utf-8")
+    write_json(path, [*read_json(path, []), content])
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

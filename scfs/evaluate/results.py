@@ -1,4 +1,3 @@
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -7,7 +6,7 @@ import torch
 from rich.console import Console
 
 from scfs.engine import runfolder
-from scfs.errors import UserError
+from scfs.engine.jsonfile import read_json, write_json
 
 RESULTS = "results.json"
 
@@ -21,16 +20,7 @@ def run_of(target: str) -> Path | None:
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
     """Every evaluation of a run, oldest first."""
-    path = folder / RESULTS
-    if not path.exists():
-        return []
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, OSError):
-        entries = None
-    if not isinstance(entries, list):
-        raise UserError(f"{path} is damaged; move it away, and later evaluations start a new one.")
-    return entries
+    return read_json(folder / RESULTS, [])
 
 
 def record(
@@ -62,10 +52,8 @@ def record(
 
 
 def add_result(folder: Path, entry: dict[str, Any]) -> Path:
-    """Append an evaluation to a run's results; the file is either the old one or the new one, never half."""
+    """Append an evaluation to a run's results."""
     path = folder / RESULTS
-    entries = [*read_results(folder), {"when": datetime.now(UTC).isoformat(timespec="seconds"), **entry}]
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
-    part.replace(path)
+    entry = {"when": datetime.now(UTC).isoformat(timespec="seconds"), **entry}
+    write_json(path, [*read_results(folder), entry])
     return path

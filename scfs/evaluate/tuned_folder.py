@@ -1,13 +1,13 @@
 """Folders of fine-tuned networks. They are run folders too: whatever reads a run's backbone reads theirs."""
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 from scfs.backbones import Backbone, fingerprint
 from scfs.engine import checkpoint, runfolder
 from scfs.engine.fit import FREE
+from scfs.engine.jsonfile import read_json, write_json
 from scfs.errors import UserError
 from scfs.evaluate.classifier import Classifier
 from scfs.evaluate.probe_file import NAME as PROBE
@@ -49,15 +49,12 @@ def _kept(settings: dict[str, Any]) -> dict[str, Any]:
 
 def read_grid(folder: Path) -> dict[str, float]:
     """What each tried pair of rate and weight decay scored on held-out images, by its name."""
-    path = folder / GRID
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    return read_json(folder / GRID, {})
 
 
 def write_grid(folder: Path, scores: dict[str, float]) -> None:
-    """Keep them, whole or not at all."""
-    part = folder / f"{GRID}.part"
-    part.write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
-    part.replace(folder / GRID)
+    """Keep them."""
+    write_json(folder / GRID, scores)
 
 
 def save_classifier(folder: Path, classifier: Classifier, classes: tuple[str, ...], size: int) -> Path:
