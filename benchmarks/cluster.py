@@ -35,7 +35,7 @@ def measured(processes: int) -> float:
     with tempfile.TemporaryDirectory() as temporary:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         settings = {
-            "--data.source": "scenes:1280,100",
+            "--data.source": "scenes:960,100",
             "--optim.epochs": "1",
             "--run.knn_every_epochs": "0",
             "--run.log_every_steps": "1",

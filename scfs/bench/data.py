@@ -19,7 +19,8 @@ from scfs.bench.timing import interleaved
 from scfs.data.decode import Unreadable, decode
 from scfs.data.loader import StepSampler, ViewDataset, view_loader
 from scfs.data.scenes import render_scene
-from scfs.data.views import MultiCrop, stack_images
+from scfs.data.stack import stack_images
+from scfs.data.views import MultiCrop
 from scfs.engine.memory import keep_freed_memory
 from scfs.errors import UserError
 

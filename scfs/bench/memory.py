@@ -14,11 +14,12 @@ from scfs.bench.settings import BenchMemory
 from scfs.data.loader import num_cores
 from scfs.engine.memory import keep_freed_memory
 
+RELEASED = "scfs, released"
 # Mode, variant, and whether activations are recomputed.
 STEPS = {
     "dino": ("dino", "paper", False),
     "scfs": ("scfs", "paper", False),
-    "scfs, released": ("scfs", "released", False),
+    RELEASED: ("scfs", "released", False),
     "scfs, gradient checkpointing": ("scfs", "paper", True),
 }
 UNIT = 1 if sys.platform == "darwin" else 1024  # of what the system reports, in bytes
@@ -41,6 +42,8 @@ def bench_memory(settings: BenchMemory, console: Console) -> dict[tuple[int, str
     rows = []
     for batch_size in settings.batch_sizes:
         for name, mode in STEPS.items():
+            if name == RELEASED and not settings.released:
+                continue
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 cost = pool.apply(step_cost, (settings.backbone, batch_size, settings.rounds, *mode))
             costs[batch_size, name] = cost

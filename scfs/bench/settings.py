@@ -38,6 +38,7 @@ class BenchMemory(Settings):
     backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
     batch_sizes: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = (4,)
     rounds: Count = Field(0, description="further steps, timed; 0: memory alone")
+    released: bool = Field(True, description="the released variant of scfs too")
     write: str = Field("", description="Markdown page to add the table to")
 
 

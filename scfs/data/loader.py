@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from scfs.data.decode import Unreadable
 from scfs.data.sources import Source
-from scfs.data.views import MultiCrop, ViewBatch, centre_view, crop_and_flip, stack_images
+from scfs.data.stack import Parcel, parcel_of
+from scfs.data.views import MultiCrop, ViewBatch, centre_view, crop_and_flip
 from scfs.distributed import num_processes, processes_here, rank, share_of
 from scfs.errors import UserError
 
@@ -187,13 +188,14 @@ def refuse_unreadable(unreadable: Sequence[str], num_images: int) -> None:
 
 def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[list[LoadedViews]]:
     """The parts of the batch of every step of a run, in one pass; workers live as long as it does."""
-    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=_stack, **_options(workers, pin))
-    parts = _iterate(loader)
+    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=_pack, **_options(workers, pin))
+    parts = (LoadedViews(parcel.opened(), unreadable) for parcel, unreadable in _iterate(loader))
     return (list(batch) for batch in zip(*[parts] * sampler.parts, strict=True))
 
 
-def _stack(samples: list[LoadedViews]) -> LoadedViews:
-    return LoadedViews(stack_images([s.views for s in samples]), [name for s in samples for name in s.unreadable])
+def _pack(samples: list[LoadedViews]) -> tuple[Parcel, list[str]]:
+    parcel = parcel_of([sample.views for sample in samples], share=get_worker_info() is not None)
+    return parcel, [name for sample in samples for name in sample.unreadable]
 
 
 def centre_loader(

@@ -48,16 +48,6 @@ class ViewBatch(NamedTuple):
         return self._replace(global_views=global_views, local_views=local_views, colours=self.colours[..., :0])
 
 
-def stack_images(samples: list[ViewBatch]) -> ViewBatch:
-    """Views of single images as one batch: B becomes the second axis."""
-    global_views, local_views, *others = zip(*samples, strict=True)
-    stacks = [
-        torch.stack([views.movedim(1, -1) for views in parts], dim=1).movedim(-1, 2)  # channels stay last in memory
-        for parts in (global_views, local_views)
-    ]
-    return ViewBatch(*stacks, *(torch.stack(parts, dim=1) for parts in others))
-
-
 @dataclass(frozen=True)
 class ViewKind:
     """How views of one kind are drawn: the paper's augmentation, with DINO's probabilities."""

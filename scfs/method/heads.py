@@ -81,11 +81,14 @@ class SearchHead(nn.Module):
             attention = attention.unsqueeze(-1).to(reduced.dtype)  # (V, N, B, H, W, 1)
             reduced = (attention * reduced.movedim(-3, -1).unsqueeze(1)).movedim(-1, -3)  # (V, N, B, C, H, W)
             attention, maps = attention.movedim(-1, -3), maps.unsqueeze(1)
-        lead = reduced.shape[:-3]
-        out = F.relu(self.reduce_norm(reduced.flatten(0, -4)), inplace=True)
-        out = F.relu(self.mix_norm(self.mix(out)), inplace=True)
-        out = self.expand_norm(self.expand(out)).unflatten(0, lead)
-        # In place: the pairs' maps are the largest tensor of a step.
+        # One name, and in place where it can be: the pairs' maps are the largest tensors of a step.
+        lead, out = reduced.shape[:-3], reduced.flatten(0, -4)
+        del reduced
+        out = self.reduce_norm(out)
+        out = self.mix(F.relu_(out))
+        out = self.mix_norm(out)
+        out = self.expand(F.relu_(out))
+        out = self.expand_norm(out).unflatten(0, lead)
         out = out.add_(maps) if attention is None else out.addcmul_(attention, maps)
         logits: Tensor = F.normalize(self.mlp(F.relu_(out).mean(dim=(-2, -1)).flatten(0, -2)), dim=-1)
         return logits.unflatten(0, lead)

@@ -14,7 +14,8 @@ from PIL import Image
 from scfs.data import colours, render
 from scfs.data.colours import as_row, coloured, without_colours
 from scfs.data.scenes import render_scene
-from scfs.data.views import MultiCrop, stack_images
+from scfs.data.stack import stack_images
+from scfs.data.views import MultiCrop
 
 PLAIN = render.ViewDraw((0, 0, 128, 128), flip=False, jitter=(), grey=False, blur_radius=None, solarize=False)
 

@@ -8,6 +8,7 @@ from PIL import Image, ImageFilter
 from torchvision.transforms import v2
 
 from scfs.data.render import render_reference
+from scfs.data.stack import parcel_of, stack_images
 from scfs.data.views import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -16,7 +17,6 @@ from scfs.data.views import (
     as_tensor,
     centre_view,
     normalised,
-    stack_images,
 )
 
 
@@ -49,6 +49,17 @@ def test_shapes(ramp, num_local_views):
     batch = stack_images([views, views])
     assert batch.global_views.shape == (2, 2, 3, 32, 32)
     assert batch.local_flips.shape == (num_local_views, 2)
+
+
+def test_a_batch_travels_in_one_block_of_shared_memory(ramp):
+    samples = [multi_crop(3)(ramp, seed) for seed in (1, 2)]
+    parcel = parcel_of(samples, share=True)
+    assert parcel.pixels.is_shared()
+    batch = parcel.opened()
+    assert batch.global_views.untyped_storage().data_ptr() == batch.local_views.untyped_storage().data_ptr()
+    assert batch.global_views[0].is_contiguous(memory_format=torch.channels_last)
+    for i, sample in enumerate(samples):
+        assert all(torch.equal(stacked[:, i], one) for stacked, one in zip(batch, sample, strict=True))
 
 
 @pytest.mark.parametrize("path", ["fast", "reference"])
