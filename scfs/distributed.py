@@ -158,7 +158,9 @@ def synchronise_batch_norms(module: M, device: torch.device) -> M:
     if num_processes() == 1:
         return module
     if device.type == "cuda":
-        converted: M = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+        from timm.layers import convert_sync_batchnorm  # torch's own would drop the activations inside timm's norms
+
+        converted: M = convert_sync_batchnorm(module)
         return converted
     for parent in list(module.modules()):
         for name, child in parent.named_children():
@@ -182,9 +184,17 @@ class CpuSyncBatchNorm(_BatchNorm):
             raise ValueError(f"batch norm needs a batch and channels, not shape {tuple(input.shape)}")
 
     def forward(self, input: Tensor) -> Tensor:
-        """(B, C, ...) -> (B, C, ...), normalised with the mean and variance over all processes."""
-        if not self.training:
-            return super().forward(input)
+        """(B, C, ...) -> (B, C, ...), normalised with the mean and variance over all processes.
+
+        timm's norms go on with a dropout and an activation of their own.
+        """
+        out = self._normalise(input) if self.training else super().forward(input)
+        for name in ("drop", "act"):
+            if name in self._modules:
+                out = getattr(self, name)(out)
+        return out
+
+    def _normalise(self, input: Tensor) -> Tensor:
         axes = [axis for axis in range(input.ndim) if axis != 1]
         shape = [1, -1] + [1] * (input.ndim - 2)
         count = input.new_tensor([input.numel() / input.shape[1]])

@@ -32,6 +32,7 @@ CASES = [
     {"method.contrast": "roi-crop"},
     {"method.contrast": "scfs-no-multicrop", "method.data_term": False},
     {"method.contrast": "scfs", "run.gradient_checkpointing": True, "optim.name": "lars"},
+    {"method.contrast": "dino", "backbone.name": "mobilenetv3_small_050"},  # norms with activations of their own
 ]
 IMAGES, STEPS = 4, 5
 
