@@ -1,7 +1,8 @@
 """Fine-grained public sets in the layout in which their authors publish them. Nothing is downloaded."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -14,6 +15,22 @@ from scfs.errors import UserError
 Pair = tuple[FileSource, FileSource | None]
 
 
+def _as_published(opener: Callable[..., Pair]) -> Callable[..., Pair]:
+    """The same opener, for which a list that is not as published is one sentence."""
+
+    @wraps(opener)
+    def checked(root: Path, **options: Any) -> Pair:
+        try:
+            return opener(root, **options)
+        except UserError:
+            raise
+        except (ValueError, IndexError, KeyError) as error:  # in words, columns and numbers
+            raise UserError(f"A list of {root} is not as published ({error}); unpack the data set again.") from None
+
+    return checked
+
+
+@_as_published
 def open_cub(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     """CUB-200-2011: its train and test images, by train_test_split.txt."""
     base = _base(root, "CUB_200_2011", "images.txt")
@@ -32,6 +49,7 @@ def open_cub(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     return part("1"), part("0") if with_val else None
 
 
+@_as_published
 def open_aircraft(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     """FGVC Aircraft with its variants as classes: its trainval and test images."""
     base = _base(root, "fgvc-aircraft-2013b/data", "variants.txt")
@@ -49,6 +67,7 @@ def open_aircraft(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     return part("trainval"), part("test") if with_val else None
 
 
+@_as_published
 def open_pets(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     """Oxford-IIIT Pets with its breeds as classes: its trainval and test images."""
     base = _base(root, "oxford-iiit-pet", "annotations/trainval.txt")
@@ -68,6 +87,7 @@ def open_pets(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     return part("trainval"), part("test") if with_val else None
 
 
+@_as_published
 def open_cars(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     """Stanford Cars: its train and test images, by the annotations of its devkit."""
     base = _base(root, "stanford_cars", "devkit/cars_meta.mat")

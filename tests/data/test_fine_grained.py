@@ -115,11 +115,19 @@ def test_aircraft_by_its_own_folder(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "name", "text"),
-    [("cub", "images.txt", "1"), ("aircraft", "images_variant_trainval.txt", "0000001"), ("cars", "*_meta.mat", "")],
+    [
+        ("cub", "images.txt", b"1"),
+        ("cub", "image_class_labels.txt", b"1 one\n2 two\n3 three"),
+        ("cub", "classes.txt", b"1 caf\xe9"),
+        ("aircraft", "images_variant_trainval.txt", b"0000001"),
+        ("cars", "*_meta.mat", b""),
+        ("pets", "trainval.txt", b"Abyssinian_1"),
+        ("pets", "test.txt", b"Abyssinian_1 first 1 1"),
+    ],
 )
 def test_damaged_lists_are_one_sentence(kind, name, text, tmp_path):
     LAYOUTS[kind](tmp_path)
     [path] = tmp_path.rglob(name)
-    path.write_text(text)
+    path.write_bytes(text)
     with pytest.raises(UserError, match=r"unpack the data set again"):
         open_train(f"{kind}:{tmp_path}")
