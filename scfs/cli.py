@@ -1,4 +1,6 @@
+import errno
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -44,6 +46,7 @@ MoCo or the released SCFS code do, or random:NAME (a timm model with random weig
 scfs COMMAND --help shows the settings with their values; for pretrain, after the RECIPE, those of the recipe.
 """
 HELP = ("-h", "--help")
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
 class Words(NamedTuple):
@@ -76,6 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.errno not in NOT_WRITABLE:
+            raise
+        print(f"scfs: Cannot write {error.filename or 'a file'}: {error.strerror}; see to it first.", file=sys.stderr)
+        return 2
 
 
 def _dispatch(words: list[str]) -> int:
@@ -161,7 +169,7 @@ def _finetune(words: Words) -> None:
     from scfs.recipe import read_toml
 
     about = "Score a backbone by training all of it with labels."
-    flags = ["--start" if word == "--from" else word for word in words.flags]
+    flags = [re.sub(r"^--from(?==|$)", "--start", word) for word in words.flags]
     recipe = read_toml(Path(words.targets[1])) if len(words.targets) == 2 else {}
     usage = "finetune RUN_OR_WEIGHTS [RECIPE]"
     if (settings := _settings(Finetune, Words(words.targets, flags), usage, about, recipe)) is None:
@@ -209,6 +217,8 @@ def _ablate(words: Words) -> None:
 
 
 def _compare(words: Words) -> None:
+    if _plain_help(words, "compare RUN ...", "Lay runs side by side by what they scored."):
+        return
     if words.flags or not words.targets:
         raise UserError("scfs compare takes run folders and no settings: scfs compare RUN RUN ...")
 
@@ -244,6 +254,8 @@ def _export(words: Words) -> None:
 
 
 def _report(words: Words) -> None:
+    if _plain_help(words, "report RUN", "Pictures and a page of what a run learned."):
+        return
     if words.flags:
         raise UserError("scfs report takes one run folder and no settings: scfs report RUN.")
     [run] = _targets(words, "a run folder")
@@ -265,11 +277,14 @@ def _bench(words: Words) -> None:
         ),
         "growth": (kinds.BenchGrowth, "Time training steps against views, batch and resolution."),
     }
+    if not words.targets and _plain_help(words, f"bench {'|'.join(benches)}", "Measure what training costs here."):
+        return
     if len(words.targets) != 1 or words.targets[0] not in benches:
         raise UserError(f"scfs bench needs to know what to measure: scfs bench {'|'.join(benches)}.")
     [what] = words.targets
     model, about = benches[what]
     if (settings := _settings(model, words, f"bench {what}", about)) is not None:
+        import_module("scfs.bench.page").check_page(settings.write)
         job = import_module(f"scfs.bench.{what}")
         getattr(job, f"bench_{what}")(settings, _console())
 
@@ -297,6 +312,13 @@ def _settings(model: Any, words: Words, usage: str, about: str, recipe: dict[str
         print(help_text(check(model, recipe or {}), f"scfs {usage}", about))
         return None
     return check(model, recipe or {}, read_flags(words.flags))
+
+
+def _plain_help(words: Words, usage: str, about: str) -> bool:
+    """Whether help was asked for and given, of a command that has no settings."""
+    if words.ask_help:
+        print(f"usage: scfs {usage}\n\n{about}")
+    return words.ask_help
 
 
 def _targets(words: Words, *wanted: str, optional: int = 0) -> list[str]:

@@ -1,5 +1,6 @@
 """Every mistake gets one sentence and exit code 2, and leaves nothing behind."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from scfs import cli
 
 
 def refused(answer, *parts):
@@ -113,6 +116,16 @@ def test_unwritable_output(scfs, tiny_recipe, tmp_path):
     (tmp_path / "file").write_text("a file, not a folder")
     answer = scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "file" / "run")
     assert refused(answer, "Cannot create run folder")
+
+
+def test_a_full_disk_is_one_sentence(scfs, monkeypatch):
+    def fill(_):
+        raise OSError(errno.ENOSPC, "No space left on device", "runs/compare.md")
+
+    monkeypatch.setitem(cli.COMMANDS, "compare", fill)
+    code, _, err = scfs("compare", "a")
+    assert code == 2
+    assert err == "scfs: Cannot write runs/compare.md: No space left on device; see to it first.\n"
 
 
 def test_resume_with_another_backbone(scfs, tiny_recipe, tmp_path):

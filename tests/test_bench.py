@@ -92,6 +92,13 @@ def test_without_lightly_is_one_sentence(monkeypatch):
         bench_step(BenchStep(**SMALL, batch_size=2, peers=True), Console(quiet=True))
 
 
+def test_a_page_that_cannot_be_written_is_refused_first(scfs, tmp_path):
+    for page in (tmp_path / "none" / "page.md", tmp_path):
+        code, _, err = scfs("bench", "step", "--write", page)
+        assert code == 2
+        assert "Cannot write to" in err
+
+
 def test_an_image_that_is_none_is_one_sentence(tmp_path):
     for path in (tmp_path / "none.jpg", tmp_path):
         with pytest.raises(UserError, match="give --image an image file"):

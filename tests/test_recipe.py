@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from scfs.cli import COMMANDS
 from scfs.config import Config
 from scfs.errors import UserError
 from scfs.recipe import check, read_flags, setting_names
@@ -61,6 +62,10 @@ def test_help_of_every_command(scfs):
     assert "usage: scfs" in scfs("--help")[1]
     assert "--temperature" in scfs("knn", "--help")[1]
     assert "(default: 65536)" in scfs("pretrain", "--help")[1]
+    for command in COMMANDS:
+        code, out, err = scfs(command, "--help")
+        assert code == 0, err
+        assert out.startswith(f"usage: scfs {command}")
     assert scfs("--version")[1].startswith("scfs 0.")
 
 

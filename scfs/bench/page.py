@@ -1,9 +1,22 @@
+import os
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from scfs.engine.markdown import markdown_table
+from scfs.errors import UserError
+
 Row = dict[str, str]
+
+
+def check_page(write: str) -> None:
+    """Refuse a page that cannot be written to, before the work that is to fill it."""
+    if not write:
+        return
+    page = Path(write)
+    if page.is_dir() or not page.parent.is_dir() or not os.access(page if page.exists() else page.parent, os.W_OK):
+        raise UserError(f"Cannot write to {page}; give --write a file in a folder that exists and can be written to.")
 
 
 def show(console: Console, title: str, rows: list[Row], *, write: str = "", picture: str = "") -> None:
@@ -18,9 +31,7 @@ def show(console: Console, title: str, rows: list[Row], *, write: str = "", pict
 
 def add_section(page: Path, title: str, rows: list[Row], picture: str) -> None:
     """Put a table under its title at the end of a page, then the picture."""
-    head = list(rows[0])
-    lines = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    table = markdown_table(list(rows[0]), [list(row.values()) for row in rows])
     with page.open("a", encoding="utf-8") as file:
         file.write(f"\n### {title}\n\n{table}\n")
         if picture:
