@@ -147,12 +147,21 @@ def fingerprint(network: nn.Module) -> str:
     return digest.hexdigest()
 
 
+USUAL_SIZE = 224  # where nothing says what a network was trained on
+
+
 class Loaded(NamedTuple):
     """A backbone with weights, the side of the views it was trained on, and what was taken from its file."""
 
     backbone: Backbone
     size: int | None  # None if unknown
     taken: Taken | None = None  # None of random weights
+
+    def evaluated_size(self, setting: int | str) -> int:
+        """The side of centre crops, checked: as set or, if that is auto, as in training."""
+        size = (self.size or USUAL_SIZE) if setting == "auto" else int(setting)
+        self.backbone.check_sizes(size)
+        return size
 
 
 def load_backbone(target: str, *, name: str | None = None, network: str = "teacher", seed: int = 0) -> Loaded:

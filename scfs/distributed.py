@@ -136,6 +136,14 @@ def share_of(total: int, setting: str) -> int:
     return total // count
 
 
+def batch_of(setting: int, num_images: int) -> int:
+    """A batch as set, which must be divisible by the processes; where there are fewer images, as many as can be."""
+    if setting > num_images:
+        return num_images // num_processes() * num_processes()
+    share_of(setting, "batch_size")
+    return setting
+
+
 def parallel(module: nn.Module, device: torch.device) -> nn.Module:
     """The module, with gradients averaged over processes after each backward pass."""
     if num_processes() == 1:
@@ -158,7 +166,8 @@ def synchronise_batch_norms(module: M, device: torch.device) -> M:
     if num_processes() == 1:
         return module
     if device.type == "cuda":
-        from timm.layers import convert_sync_batchnorm  # torch's own would drop the activations inside timm's norms
+        # torch's own would drop the activations inside timm's norms
+        from timm.layers.norm_act import convert_sync_batchnorm
 
         converted: M = convert_sync_batchnorm(module)
         return converted

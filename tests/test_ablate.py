@@ -52,14 +52,16 @@ def test_a_table_is_made_once_and_gone_on_with(scfs, tiny_recipe, photos, tmp_pa
     [run] = (tmp_path / "table").glob("layer2-seed0")
     assert [entry["evaluation"] for entry in read_results(run)] == ["knn", "linear"]
 
-    scfs("knn", run, "--data", "scenes:20,10", "--workers", 0)  # of no concern to the table
-    code, _, err = scfs(*command)
+    by_hand = ("knn", run, "--k", 20, "--workers", 0)  # of no concern to the table, though newer
+    for words in (("--data", "scenes:20,10"), ("--data", photos, "--size", 48)):
+        assert scfs(*by_hand, *words)[0] == 0
+    code, _, err = scfs(*command, "--data.workers", 1)
     assert code == 0, err
     assert len(trained) == 4
     assert (tmp_path / "table" / "table.md").read_text() == page
     code, _, err = scfs(*command[:-1], 3)
     assert code == 2
-    assert "was begun with other settings of" in err
+    assert "was begun with optim.epochs = 1 for 'layer2'" in err
 
 
 def test_more_seeds_may_be_added(scfs, tiny_recipe, tmp_path):
@@ -89,6 +91,9 @@ def test_bad_input_is_one_sentence(scfs, tiny_recipe, tmp_path):
         (("modes", tmp_path / "none.toml"), "No recipe at"),
         (("modes", tiny_recipe, tiny_recipe), "Several recipes are for the backbones' table alone"),
         (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet18"), "Two rows of the table are the same"),
+        (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet5O"), "timm knows no model"),
+        (("modes", tiny_recipe, "--backbone.layers", "layer3", "layer9"), "has no layer 'layer9'"),
+        (("modes", tiny_recipe, "--seeds", 0, 0), "A seed is given twice"),
         (("modes", tiny_recipe, "--data", tmp_path / "none"), "No folder at"),
         (("modes", tiny_recipe, "--seed", 1), "Did you mean 'seeds'"),
         (("modes", tiny_recipe, "--optim.epoch", 1), "Did you mean 'optim.epochs'"),

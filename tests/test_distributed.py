@@ -108,6 +108,7 @@ def helpers_of_two() -> dict[str, object]:
         "first": distributed.first_does(distributed.rank),
         "message": message,
         "refused": refused,
+        "batches": [distributed.batch_of(100, 5), distributed.batch_of(4, 5)],
         "total": distributed.total(True, distributed.rank() + 2),
         "gather": distributed.gather(distributed.rank()),
         "eval": norm.eval()(torch.ones(3, 2)).tolist(),
@@ -140,6 +141,7 @@ def test_small_functions_in_two_processes(two):
         assert found["first"] == 0
         assert found["message"] == "the first one failed"
         assert found["refused"] == "optim.batch_size 5 is not divisible by 2 processes; use 4 or 6."
+        assert found["batches"] == [4, 4]
         assert found["total"] == [2, 5]
         assert found["gather"] == [0, 1]
         assert np.allclose(found["eval"], 1, atol=1e-4)

@@ -4,22 +4,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from rich.console import Console
 
 from scfs import distributed
 from scfs.ablate.rows import TABLES, Row
 from scfs.ablate.table import Measured, write_table
 from scfs.config import Ablate, Config, Knn, Linear
-from scfs.data.sources import open_labelled
+from scfs.data.sources import open_labelled, open_train
 from scfs.engine import runfolder
+from scfs.engine.fit import FREE
 from scfs.engine.jsonfile import read_json, write_json
+from scfs.engine.resume import flat
 from scfs.errors import UserError
 from scfs.evaluate.job import knn
+from scfs.evaluate.knn import HEADLINE_K
 from scfs.evaluate.linear import linear
 from scfs.evaluate.results import read_results
+from scfs.pretrain.auto import resolve
+from scfs.pretrain.build import build_method
 from scfs.pretrain.loop import pretrain
+from scfs.pretrain.start import is_free
 
-K = 20  # the paper's
 TRAINED = "trained"  # marks a run that is done
 
 
@@ -58,25 +64,48 @@ def _file_name(row: Row) -> str:
 
 
 def _begin(folder: Path, rows: Sequence[Row], settings: Ablate) -> None:
-    """A new folder, or one that was begun with the same rows; more seeds may be added."""
-    if len({_file_name(row) for row in rows}) < len(rows):
-        raise UserError("Two rows of the table are the same; give each backbone, or number of local views, once.")
-    sources = {(settings.data or row.config.data.source, _classes(row.config, settings)) for row in rows}
-    for source, classes in sources:  # before anything is trained
-        open_labelled(source, classes=classes)
+    """A new folder, or one that was begun with the same rows; more rows and seeds may be added."""
+    _check(rows, settings)
     path = folder / "rows.json"
-    free = {"run": True, "seed": True}
-    wanted = {row.name: row.config.model_dump(mode="json", exclude=free) for row in rows}
-    wanted["scored by"] = settings.model_dump(mode="json", include={"data", "linear", "linear_epochs"})
-    begun = read_json(path, {})
-    for name in begun.keys() & wanted.keys():
-        if begun[name] != wanted[name]:
-            raise UserError(f"{folder} was begun with other settings of '{name}'; choose another --folder.")
+    begun, wanted = read_json(path, {}), {row.name: _kept(row.config) for row in rows}
+    for row in begun.keys() & wanted.keys():
+        for name, value in wanted[row].items():
+            if begun[row].get(name) != value:
+                raise UserError(
+                    f"{folder} was begun with {name} = {begun[row].get(name)!r} for '{row}', not {value!r}; "
+                    "choose another --folder."
+                )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"Cannot create {folder}: {error.strerror}; choose another --folder.") from None
     write_json(path, begun | wanted)
+
+
+def _check(rows: Sequence[Row], settings: Ablate) -> None:
+    """Refuse what would fail later, before anything is trained."""
+    if len({_file_name(row) for row in rows}) < len(rows):
+        raise UserError("Two rows of the table are the same; give each backbone, or number of local views, once.")
+    if len({*settings.seeds}) < len(settings.seeds):
+        raise UserError("A seed is given twice and would count twice; give each of --seeds once.")
+    for source, classes in {(_scored_on(row, settings), _classes(row.config, settings)) for row in rows}:
+        open_labelled(source, classes=classes)
+    for row in rows:
+        data = row.config.data
+        num_images = len(open_train(data.source, classes=data.classes, max_pixels=data.max_pixels))
+        config, _ = resolve(row.config, num_images)
+        with torch.device("meta"):
+            build_method(config)
+
+
+def _kept(config: Config) -> dict[str, Any]:
+    """The settings that make a row what it is."""
+    values = flat(config.model_dump(mode="json", exclude={"seed"}))
+    return {name: value for name, value in values if not is_free(name)}
+
+
+def _scored_on(row: Row, settings: Ablate) -> str:
+    return settings.data or row.config.data.source
 
 
 def _classes(config: Config, settings: Ablate) -> str:
@@ -91,8 +120,9 @@ def _train_and_score(run: Path, config: Config, settings: Ablate, console: Conso
         "classes": _classes(config, settings),
         "device": config.run.device,
         "workers": config.data.workers,
+        "size": config.views.global_size,
     }
-    wanted = [Wanted("knn", f"k={K}", Knn(**common, k=(K,)))]
+    wanted = [Wanted("knn", f"k={HEADLINE_K}", Knn(**common, k=(HEADLINE_K,)))]
     if settings.linear != "off":
         cached = settings.linear == "cached"
         probe = Linear(**common, cached=cached, epochs=settings.linear_epochs)
@@ -119,7 +149,7 @@ def _pretrain(run: Path, config: Config, console: Console) -> None:
 
 def _found(run: Path, wanted: Wanted) -> float | None:
     """What an evaluation of a run scored when it was last done, if it was, in the wanted way."""
-    asked = wanted.settings.model_dump(mode="json", exclude={"size", "device", "workers"})
+    asked = {**wanted.settings.model_dump(mode="json", exclude={*FREE}), "target": str(run)}
     for entry in reversed(distributed.first_does(lambda: read_results(run))):
         is_same = all(entry["settings"].get(name) == value for name, value in asked.items())
         if entry["evaluation"] == wanted.evaluation and wanted.figure in entry["figures"] and is_same:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from scfs.ablate.rows import PAPER, Row
 from scfs.config import Ablate
+from scfs.engine.markdown import markdown_table
 
 HEAD = ("row", "k-NN %", "paper", "linear %", "paper", "images/s", "hours a run")
 
@@ -46,8 +47,9 @@ def write_table(
     console.print(note, highlight=False)
     page, plot = folder / "table.md", folder / "table.png"
     _plot(plot, rows, measured)
-    text = "\n".join(f"| {' | '.join(line)} |" for line in [HEAD, ["---"] * len(HEAD), *lines])
-    page.write_text(f"# Ablation: {what}\n\n{text}\n\n{note}\n\n![{what}]({plot.name})\n", encoding="utf-8")
+    page.write_text(
+        f"# Ablation: {what}\n\n{markdown_table(HEAD, lines)}\n\n{note}\n\n![{what}]({plot.name})\n", encoding="utf-8"
+    )
     console.print(f"table  {page}\nplot   {plot}", highlight=False, soft_wrap=True)
     return page
 

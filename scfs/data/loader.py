@@ -1,6 +1,6 @@
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import cv2
@@ -14,7 +14,7 @@ from scfs.data.decode import Unreadable
 from scfs.data.sources import Source
 from scfs.data.stack import Parcel, parcel_of
 from scfs.data.views import MultiCrop, ViewBatch, centre_view, crop_and_flip
-from scfs.distributed import num_processes, processes_here, rank, share_of
+from scfs.distributed import gather, num_processes, processes_here, rank, share_of, total
 from scfs.errors import UserError
 
 MAX_WORKERS = 8
@@ -158,8 +158,12 @@ def crop_batches(
     start_step: int,
     workers: int | str,
     device: torch.device,
+    on_unreadable: Callable[[str], object],
 ) -> Iterator[LabelledViews]:
-    """The share of this process in the batch of every step, in one pass; too many unreadable images end it."""
+    """The share of this process in the batch of every step, in one pass.
+
+    Each image that any process cannot read is told once, to all of them alike; too many end the pass.
+    """
     share_of(batch_size, "batch_size")
     sampler = StepSampler(
         len(dataset.source),
@@ -172,8 +176,13 @@ def crop_batches(
     )
     options, lost = _options(num_workers(workers, device), device.type == "cuda"), set[str]()
     for batch in _iterate(DataLoader(dataset, batch_sampler=sampler, **options)):
-        lost.update(problem for problem in batch.unreadable if problem)
-        refuse_unreadable(sorted(lost), len(dataset.source))
+        here = {problem for problem in batch.unreadable if problem} - lost
+        if any(total(len(here))):
+            new = sorted({problem for there in gather(here) for problem in there} - lost)
+            lost.update(new)
+            for problem in new:
+                on_unreadable(problem)
+            refuse_unreadable(sorted(lost), len(dataset.source))
         yield batch
 
 

@@ -119,7 +119,7 @@ def hold_out(source: Source, share: float, seed: int) -> NDArray[np.bool_]:
         if len(members) == 1:
             raise UserError(
                 f"Class '{name}' has a single labelled image, and one of each class must be held out to choose "
-                "settings on; label more, or leave nothing to choose (finetune: one of --rates and of --weight_decays)."
+                "settings on; label more, or, for finetune, give one of --rates and one of --weight_decays."
             )
         count = min(max(1, round(share * len(members))), len(members) - 1)
         held[random.permutation(members)[: max(0, count)]] = True

@@ -1,5 +1,3 @@
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -76,12 +74,6 @@ def forget(state: Path | None) -> None:
     """Remove a saved state, once what was learnt is kept elsewhere."""
     if state is not None:
         first_does(lambda: state.unlink(missing_ok=True))
-
-
-def short_name(settings: dict[str, Any]) -> str:
-    """A few letters that are the same for the same settings, but for the free ones."""
-    kept = {name: value for name, value in settings.items() if name not in FREE}
-    return hashlib.blake2b(json.dumps(kept, sort_keys=True).encode(), digest_size=4).hexdigest()
 
 
 def _save(learner: Learner[Any], path: Path, settings: dict[str, Any], step: int) -> None:

@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -6,22 +7,33 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from scfs.config import Knn, Linear
 from scfs.engine import runfolder
+from scfs.engine.markdown import markdown_table
 from scfs.errors import UserError
 from scfs.evaluate.results import read_results
 
-Column = tuple[str, str, str]  # evaluation, protocol, figure
 LIKE_THE_BEST = "~"
+USUAL = {"temperature": Knn().temperature, "blocks": Linear().blocks}
 
 
-class Cell(NamedTuple):
+class Column(NamedTuple):
+    """What must be the same for figures to be compared."""
+
+    evaluation: str
+    data: str  # as it was given
+    protocol: str
+    figure: str
+
+
+class Score(NamedTuple):
     """A figure of a run, and where it would lie in 95 % of test sets."""
 
     top1: float
     low: float
     high: float
 
-    def is_like(self, best: "Cell") -> bool:
+    def is_like(self, best: "Score") -> bool:
         """Whether the difference to the best is smaller than either's interval."""
         return self != best and (best.low <= self.top1 or self.high >= best.top1)
 
@@ -31,14 +43,14 @@ def compare(runs: Sequence[str], console: Console) -> Path:
 
     Returns the Markdown file; the plot is beside it.
     """
-    cells = {run: latest(Path(run)) for run in runs}
-    columns = sorted({column for row in cells.values() for column in row})
-    best = {c: max((row[c] for row in cells.values() if c in row), key=lambda cell: cell.top1) for c in columns}
+    scores = {run: latest(Path(run)) for run in runs}
+    columns = sorted({column for row in scores.values() for column in row})
+    best = {c: max((row[c] for row in scores.values() if c in row), key=lambda score: score.top1) for c in columns}
     lines = [
         [run, *(_shown(row[column], best[column]) if column in row else "" for column in columns)]
-        for run, row in cells.items()
+        for run, row in scores.items()
     ]
-    head = ["run", *(f"{figure} ({evaluation}, {protocol})" for evaluation, protocol, figure in columns)]
+    head = ["run", *_heads(columns)]
     table = Table(*head)
     for line in lines:
         table.add_row(*line)
@@ -47,32 +59,37 @@ def compare(runs: Sequence[str], console: Console) -> Path:
     console.print(note, highlight=False)
     page = runfolder.free_path("compare", ".md")
     page.parent.mkdir(parents=True, exist_ok=True)
-    rows = "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *lines])
     plot = page.with_suffix(".png")
-    page.write_text(f"# Runs compared\n\n{rows}\n\n{note}\n\n![Top-1 by evaluation]({plot.name})\n", encoding="utf-8")
-    _save_plot(plot, cells, columns, head[1:])
+    text = f"# Runs compared\n\n{markdown_table(head, lines)}\n\n{note}\n\n![Top-1 by evaluation]({plot.name})\n"
+    page.write_text(text, encoding="utf-8")
+    _save_plot(plot, scores, columns, head[1:])
     console.print(f"table  {page}\nplot   {plot}", highlight=False, soft_wrap=True)
     return page
 
 
-def latest(run: Path) -> dict[Column, Cell]:
+def latest(run: Path) -> dict[Column, Score]:
     """The last figure of each kind that a run has."""
     if not (run / runfolder.SETTINGS).exists():
         raise UserError(f"{run} is not a run folder; give folders that scfs pretrain made.")
     if not (entries := read_results(run)):
         raise UserError(f"{run} has no results yet; score it first, such as with: scfs knn {run} --data FOLDER.")
     return {
-        (entry["evaluation"], _protocol(entry["settings"]), name): Cell(figure["top1"], *figure["interval"])
+        Column(entry["evaluation"], entry["settings"]["data"], _protocol(entry["settings"]), name): Score(
+            figure["top1"], *figure["interval"]
+        )
         for entry in entries
         for name, figure in entry["figures"].items()
     }
 
 
 def _protocol(settings: dict[str, Any]) -> str:
-    """What must be the same for figures to be compared: the data, the size, the length of training and the network."""
-    parts = [Path(settings["data"]).name]
+    """The checkpoint if it is not the last one, the size, the length of training, the network, and what is unusual."""
+    parts = []
     if settings.get("classes"):
         parts.append(Path(settings["classes"]).stem)
+    checkpoint = Path(settings.get("target", ""))
+    if checkpoint.suffix == ".pt" and checkpoint.name != runfolder.LAST:
+        parts.append(checkpoint.stem)
     if "size" in settings:
         parts.append(f"{settings['size']} px")
     if settings.get("steps"):
@@ -81,24 +98,40 @@ def _protocol(settings: dict[str, Any]) -> str:
         parts.append(f"{settings['epochs']} epochs")
     if settings.get("network") == "student":
         parts.append("student")
+    parts += [f"{name} {settings[name]:g}" for name, usual in USUAL.items() if settings.get(name, usual) != usual]
     return ", ".join(parts)
 
 
-def _shown(cell: Cell, best: Cell) -> str:
-    return f"{100 * cell.top1:.1f}{' ' + LIKE_THE_BEST if cell.is_like(best) else ''}"
+def _heads(columns: Sequence[Column]) -> list[str]:
+    """Data is named by its kind and last folder, where that tells it from the others."""
+    short = {source: _short(source) for source in {column.data for column in columns}}
+    times = Counter(short.values())
+    names = {source: name if times[name] == 1 else source for source, name in short.items()}
+    return [f"{c.figure} ({', '.join(filter(None, (c.evaluation, names[c.data], c.protocol)))})" for c in columns]
+
+
+def _short(source: str) -> str:
+    kind, colon, folder = source.partition(":")
+    if not colon or "/" in kind:
+        return Path(source).name
+    return f"{kind}:{Path(folder).name}"
+
+
+def _shown(score: Score, best: Score) -> str:
+    return f"{100 * score.top1:.1f}{' ' + LIKE_THE_BEST if score.is_like(best) else ''}"
 
 
 def _save_plot(
-    path: Path, cells: dict[str, dict[Column, Cell]], columns: Sequence[Column], names: Sequence[str]
+    path: Path, scores: dict[str, dict[Column, Score]], columns: Sequence[Column], names: Sequence[str]
 ) -> None:
     """Groups of bars: a group per evaluation, a bar per run."""
-    figure = Figure(figsize=(3 + 0.4 * len(columns) * (1 + len(cells)), 4), layout="constrained")
-    axes, width = figure.subplots(), 0.8 / len(cells)
-    for i, (run, row) in enumerate(cells.items()):
+    figure = Figure(figsize=(3 + 0.4 * len(columns) * (1 + len(scores)), 4), layout="constrained")
+    axes, width = figure.subplots(), 0.8 / len(scores)
+    for i, (run, row) in enumerate(scores.items()):
         there = [j for j, column in enumerate(columns) if column in row]
         shown = [row[columns[j]] for j in there]
         errors = [[100 * (c.top1 - c.low) for c in shown], [100 * (c.high - c.top1) for c in shown]]
-        places = [j + width * (i - (len(cells) - 1) / 2) for j in there]
+        places = [j + width * (i - (len(scores) - 1) / 2) for j in there]
         axes.bar(places, [100 * c.top1 for c in shown], width, yerr=errors, capsize=3, label=Path(run).name)
     axes.set_xticks(range(len(columns)), names, rotation=20, ha="right")
     axes.set_ylabel("top-1 %")

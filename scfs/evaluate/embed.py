@@ -24,7 +24,6 @@ from scfs.engine.newfile import check_new, write_new
 from scfs.errors import UserError
 from scfs.evaluate.features import extract_shown
 
-DEFAULT_SIZE = 224
 ROWS = 10_000  # of a part of a Parquet file; its lists cannot hold more than 2^31 numbers together
 
 
@@ -51,9 +50,8 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
         check_out(out, names)
     device = choose_device(settings.device)
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
-    size = (loaded.size or DEFAULT_SIZE) if settings.size == "auto" else settings.size
+    size = loaded.evaluated_size(settings.size)
     backbone = loaded.backbone.to(device).eval()
-    backbone.check_sizes(size)
     with process_group(device):
         [found] = extract_shown(
             backbone,

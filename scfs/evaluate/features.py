@@ -85,8 +85,17 @@ def extract_shown(
             for source in sources
         ]
     for problem in (problem for part in found for problem in part.unreadable):
-        console.print(f"Left out: {problem}", style="yellow", soft_wrap=True, highlight=False, markup=False)
+        _say(console, f"Left out: {problem}")
     return found
+
+
+def say_unreadable(console: Console) -> Callable[[str], None]:
+    """How a training with labels says that an image cannot be read."""
+    return lambda problem: _say(console, f"Another image stands in for one: {problem}")
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, style="yellow", soft_wrap=True, highlight=False, markup=False)
 
 
 @torch.no_grad()

@@ -14,8 +14,9 @@ from scfs.data.loader import num_cores
 from scfs.data.selection import class_balanced, named_in
 from scfs.data.sources import Source
 from scfs.engine.fit import forget
+from scfs.engine.jsonfile import short_name
 from scfs.engine.memory import keep_freed_memory
-from scfs.evaluate.results import read_results, record, run_of
+from scfs.evaluate.results import record, results_folder
 from scfs.evaluate.scores import Accuracy
 from scfs.evaluate.subject import open_subject
 from scfs.evaluate.tuned_folder import open_folder, read_grid, save_classifier
@@ -32,16 +33,15 @@ def finetune(target: str, settings: Finetune, console: Console) -> Accuracy:
         torch.set_num_threads(num_cores())
         if device.type == "cpu":
             keep_freed_memory()
+        kept_in = results_folder(target, console) if settings.start == "weights" else None
         subject = open_subject(target, settings, device, console)
         if settings.start == "scratch":
             torch.manual_seed(settings.seed)
             subject = replace(subject, backbone=Backbone(subject.backbone.name, subject.backbone.layers))
         source = _labelled(subject.train, settings)
         tuning = Tuning(subject, source, settings, console)
-        work = subject.protocol(settings)
+        work = subject.protocol(settings) | {"labelled_images": len(source), "listed": _listed(source, settings)}
         folder = Path(distributed.first_does(lambda: str(open_folder(target, settings.out, work))))
-        kept_with = target if settings.start == "weights" and run_of(target) is not None else str(folder)
-        read_results(run_of(kept_with) or folder)  # a damaged file is better found now
         about = f"{_title(settings)} of {subject}, {len(source)} of them with labels"
         console.print(f"{about}\nfolder   {folder}", highlight=False, soft_wrap=True)
         cell, state = tuning.choose(folder), folder / "state.pt"
@@ -52,7 +52,8 @@ def finetune(target: str, settings: Finetune, console: Console) -> Accuracy:
             figures = {f"{_labels_used(settings)}{suffix}": accuracy.as_dict()}
             others = {"held out": read_grid(folder), "rate": cell.rate, "weight_decay": cell.weight_decay}
             seconds = time.perf_counter() - start
-            record(kept_with, "finetune", figures, work, others=others, seconds=seconds, device=device, console=console)
+            where = kept_in or folder
+            record(where, "finetune", figures, work, others=others, seconds=seconds, device=device, console=console)
             path = save_classifier(folder, classifier, subject.classes, subject.size)
             console.print(f"network  {path}", highlight=False, soft_wrap=True)
         forget(state)
@@ -64,6 +65,11 @@ def _labelled(train: Source, settings: Finetune) -> Source:
     if settings.images:
         return named_in(train, read_names(Path(settings.images).expanduser()), origin=settings.images)
     return train if settings.fraction == 1 else class_balanced(train, settings.fraction, settings.seed)
+
+
+def _listed(source: Source, settings: Finetune) -> str:
+    """The images that a list names, in a few letters: the list may change while its name does not."""
+    return short_name([source.name(i) for i in range(len(source))]) if settings.images else ""
 
 
 def _labels_used(settings: Finetune) -> str:

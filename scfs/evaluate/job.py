@@ -5,14 +5,13 @@ from rich.table import Table
 
 from scfs.config import Knn
 from scfs.distributed import choose_device, is_first, process_group
-from scfs.evaluate.knn import knn_accuracy
+from scfs.evaluate.knn import HEADLINE_K, knn_accuracy
 from scfs.evaluate.layers import FINAL
 from scfs.evaluate.plots import save_bars
-from scfs.evaluate.results import record, run_of
+from scfs.evaluate.results import record, results_folder
 from scfs.evaluate.scores import Accuracy
 from scfs.evaluate.subject import open_subject
 
-HEADLINE_K = 20
 Scores = dict[str, dict[int, Accuracy]]  # by layer, then k
 
 
@@ -20,6 +19,7 @@ def knn(target: str, settings: Knn, console: Console) -> Scores:
     """Score a backbone by its nearest neighbours and print the table: the `scfs knn` command."""
     start, device = time.perf_counter(), choose_device(settings.device)
     with process_group(device):
+        folder = results_folder(target, console)
         subject = open_subject(target, settings, device, console)
         network, parts = subject.features(settings, console, all_layers=settings.layers == "all")
     train, val = (network.split(part.labelled) for part in parts)
@@ -38,8 +38,8 @@ def knn(target: str, settings: Knn, console: Console) -> Scores:
     console.print(_table(scores))
     if is_first():
         protocol, seconds = subject.protocol(settings), time.perf_counter() - start
-        record(target, "knn", figures_of(scores), protocol, seconds=seconds, device=device, console=console)
-        if settings.layers == "all" and (folder := run_of(target)) is not None:
+        record(folder, "knn", figures_of(scores), protocol, seconds=seconds, device=device, console=console)
+        if settings.layers == "all" and folder is not None:
             k = HEADLINE_K if HEADLINE_K in settings.k else settings.k[0]
             plot = folder / "knn_layers.png"
             save_bars(plot, {layer: by_k[k] for layer, by_k in scores.items()}, ylabel=f"k-NN top-1 %, k = {k}")

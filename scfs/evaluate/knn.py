@@ -7,6 +7,8 @@ from torch import Tensor
 from scfs.evaluate.features import LabelledFeatures
 from scfs.evaluate.scores import Accuracy
 
+HEADLINE_K = 20  # the paper's
+
 
 @torch.no_grad()
 def knn_accuracy(
@@ -14,7 +16,7 @@ def knn_accuracy(
     val: LabelledFeatures,
     *,
     num_classes: int,
-    ks: Sequence[int] = (20,),
+    ks: Sequence[int] = (HEADLINE_K,),
     temperature: float = 0.07,
 ) -> dict[int, Accuracy]:
     """Weighted nearest-neighbour classification: each neighbour votes exp(cosine / temperature).

@@ -13,12 +13,13 @@ from scfs.config import Linear
 from scfs.data.loader import CropDataset, StepSampler, crop_batches
 from scfs.data.selection import hold_out, split_by
 from scfs.data.views import normalised
-from scfs.engine.fit import Course, fit, forget, short_name
-from scfs.evaluate.features import Extracted
+from scfs.engine.fit import FREE, Course, fit, forget
+from scfs.engine.jsonfile import short_name
+from scfs.evaluate.features import Extracted, say_unreadable
 from scfs.evaluate.probe_features import ProbeFeatures
 from scfs.evaluate.probe_file import Probe, save_probe
 from scfs.evaluate.probes import Batch, ProbeLearner, Probes
-from scfs.evaluate.results import read_results, record, run_of
+from scfs.evaluate.results import record, results_folder
 from scfs.evaluate.scores import Accuracy
 from scfs.evaluate.subject import Subject, open_subject
 
@@ -32,11 +33,10 @@ def linear(target: str, settings: Linear, console: Console) -> Accuracy:
     """
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
     with distributed.process_group(device):
+        folder = results_folder(target, console)
         subject = open_subject(target, settings, device, console)
         if settings.cached:
             console.print(QUICK, highlight=False, soft_wrap=True)
-        if (folder := run_of(target)) is not None:
-            read_results(folder)  # a damaged file is better found now
         held_out = hold_out(subject.train, settings.held_out, settings.seed)
         network = ProbeFeatures(subject.backbone, settings.blocks).eval()
         course = _course(subject, settings, folder)
@@ -54,7 +54,7 @@ def linear(target: str, settings: Linear, console: Console) -> Accuracy:
             protocol, seconds = subject.protocol(settings), time.perf_counter() - start
             figures = {"cached" if settings.cached else "linear": accuracies[chosen].as_dict()}
             others = {f"rate {rate:g}": score.as_dict() for rate, score in zip(settings.rates, accuracies, strict=True)}
-            record(target, "linear", figures, protocol, others=others, seconds=seconds, device=device, console=console)
+            record(folder, "linear", figures, protocol, others=others, seconds=seconds, device=device, console=console)
             weight, bias = probes.reported(chosen)
             about = (subject.size, settings.blocks, protocol["weights"])
             path = save_probe(folder, Probe(weight, bias, list(subject.classes), *about))
@@ -80,23 +80,25 @@ def _train(
     batches = (
         partial(_cached_batches, seen, held_out, batch_size, settings)
         if settings.cached
-        else partial(_live_batches, subject, network, held_out, batch_size, settings)
+        else partial(_live_batches, subject, network, held_out, batch_size, settings, console)
     )
     fit(learner, batches, course, console=console)
     return probes
 
 
 def _batch_size(subject: Subject, settings: Linear) -> int:
-    return min(settings.batch_size, len(subject.train))
+    """As set, or all there are; of crops, all that processes can share evenly."""
+    if settings.cached:
+        return min(settings.batch_size, len(subject.train))
+    return distributed.batch_of(settings.batch_size, len(subject.train))
 
 
 def _course(subject: Subject, settings: Linear, folder: Path | None) -> Course:
     """Its state is named by its settings and weights: another probe of the same run has a state of its own."""
     batch_size, known = _batch_size(subject, settings), subject.protocol(settings)
-    if not settings.cached:
-        distributed.share_of(batch_size, "batch_size")
     steps_per_epoch = len(subject.train) // batch_size
-    name = f"linear_state_{short_name(known)}.pt"
+    work = {name: value for name, value in known.items() if name not in FREE}
+    name = f"linear_state_{short_name(work)}.pt"
     state = None if folder is None else folder / name
     return Course(steps_per_epoch, settings.epochs * steps_per_epoch, state, known)
 
@@ -115,7 +117,13 @@ def _cached_batches(
 
 @torch.no_grad()
 def _live_batches(
-    subject: Subject, network: ProbeFeatures, held_out: Tensor, batch_size: int, settings: Linear, first_step: int
+    subject: Subject,
+    network: ProbeFeatures,
+    held_out: Tensor,
+    batch_size: int,
+    settings: Linear,
+    console: Console,
+    first_step: int,
 ) -> Iterator[Batch]:
     """The share of this process in each batch, cropped and passed through the backbone anew."""
     loaded = crop_batches(
@@ -125,6 +133,7 @@ def _live_batches(
         start_step=first_step,
         workers=settings.workers,
         device=subject.device,
+        on_unreadable=say_unreadable(console),
     )
     for batch in loaded:
         features, _ = network(normalised(batch.views.to(subject.device, non_blocking=True)))

@@ -42,7 +42,7 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
         )
     shares, classes = probe(found.labelled.features).max(dim=1)
     rows = [
-        (readable(source.name(place)), probe.classes[label], f"{share:.3f}")
+        (readable(source.name(place)), readable(probe.classes[label]), f"{share:.3f}")
         for place, label, share in zip(found.places, classes.tolist(), shares.tolist(), strict=True)
     ]
     if not is_first():

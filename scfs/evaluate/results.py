@@ -1,3 +1,4 @@
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,25 @@ def run_of(target: str) -> Path | None:
     return folder if (folder / runfolder.SETTINGS).exists() and path.exists() else None
 
 
+def results_folder(target: str, console: Console) -> Path | None:
+    """Where the results of a target will be kept: its run folder, unless it has none or that cannot be written to."""
+    folder = run_of(target)
+    if folder is None:
+        return None
+    read_results(folder)  # a damaged file is better found now
+    if not os.access(folder, os.W_OK):
+        console.print(f"{folder} cannot be written to: nothing will be kept there.", style="yellow", soft_wrap=True)
+        return None
+    return folder
+
+
 def read_results(folder: Path) -> list[dict[str, Any]]:
     """Every evaluation of a run, oldest first."""
     return read_json(folder / RESULTS, [])
 
 
 def record(
-    target: str,
+    folder: Path | None,
     evaluation: str,
     figures: dict[str, Any],
     settings: dict[str, Any],
@@ -34,11 +47,11 @@ def record(
     console: Console,
     others: dict[str, Any] | None = None,
 ) -> None:
-    """Keep an evaluation with the run it is of, and say where; of anything but a run nothing is kept.
+    """Keep an evaluation with the run it is of, and say where; without a folder nothing is kept.
 
     figures: what runs are compared by; others: what else there is to know.
     """
-    if (folder := run_of(target)) is None:
+    if folder is None:
         return
     entry = {
         "evaluation": evaluation,

@@ -9,10 +9,9 @@ from torch import nn
 from scfs.backbones import Backbone, fingerprint, load_backbone
 from scfs.config import Evaluation
 from scfs.data.sources import Source, open_labelled
+from scfs.engine.jsonfile import short_name
 from scfs.evaluate.features import Extracted, extract_shown
 from scfs.evaluate.layers import LayerFeatures
-
-DEFAULT_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,14 @@ class Subject:
 
     def protocol(self, settings: Evaluation) -> dict[str, Any]:
         """What was scored, and how, as it is kept in results."""
-        known = {"target": self.target, "weights": fingerprint(self.backbone), "size": self.size}
+        known = {
+            "target": self.target,
+            "weights": fingerprint(self.backbone),
+            "size": self.size,
+            "train_images": len(self.train),
+            "val_images": len(self.val),
+            "class_names": short_name(self.classes),
+        }
         return settings.model_dump(mode="json") | known
 
     def features(
@@ -71,8 +77,7 @@ def open_subject(target: str, settings: Evaluation, device: torch.device, consol
     """Load the backbone of a run or of weights and open the images; says what was taken from foreign weights."""
     train, val = open_labelled(settings.data, classes=settings.classes)
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
-    size = (loaded.size or DEFAULT_SIZE) if settings.size == "auto" else settings.size
-    loaded.backbone.check_sizes(size)
+    size = loaded.evaluated_size(settings.size)
     if loaded.taken is not None:
         console.print(str(loaded.taken), highlight=False, soft_wrap=True)
     return Subject(target, loaded.backbone.to(device), size, train, val, device)

@@ -15,6 +15,7 @@ from scfs.data.sources import Source
 from scfs.engine.fit import Course, fit, forget
 from scfs.errors import UserError
 from scfs.evaluate.classifier import Classifier, ClassifierLearner
+from scfs.evaluate.features import say_unreadable
 from scfs.evaluate.knn import ranked_hits
 from scfs.evaluate.scores import Accuracy
 from scfs.evaluate.subject import Subject
@@ -43,9 +44,8 @@ class Tuning:
     console: Console
 
     def __post_init__(self) -> None:
-        distributed.share_of(self.batch_size(self.source), "batch_size")
-        if len(self.cells) > 1:
-            distributed.share_of(self.batch_size(self.split()[0]), "batch_size")
+        for source in (self.source, self.split()[0]) if len(self.cells) > 1 else (self.source,):
+            self.batch_size(source)  # what it refuses is better found now
 
     @property
     def cells(self) -> list[Cell]:
@@ -65,8 +65,8 @@ class Tuning:
         return split_by(self.source, hold_out(self.source, self.settings.held_out, self.settings.seed))
 
     def batch_size(self, source: Source) -> int:
-        """As set, or all there are."""
-        batch_size = min(self.settings.batch_size, len(source))
+        """As set, or all there are that processes can share evenly."""
+        batch_size = distributed.batch_of(self.settings.batch_size, len(source))
         if batch_size < 2:
             raise UserError(f"{len(source)} labelled image is too few to train on; label more of them.")
         return batch_size
@@ -117,6 +117,7 @@ class Tuning:
                 start_step=first_step,
                 workers=settings.workers,
                 device=subject.device,
+                on_unreadable=say_unreadable(self.console),
             )
 
         fit(learner, batches, course, console=self.console)

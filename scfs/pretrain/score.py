@@ -5,10 +5,8 @@ from scfs.config import Config
 from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
 from scfs.evaluate.features import extract
-from scfs.evaluate.knn import knn_accuracy
+from scfs.evaluate.knn import HEADLINE_K, knn_accuracy
 from scfs.evaluate.scores import Accuracy
-
-K = 20
 
 
 class OnlineKnn:
@@ -34,4 +32,4 @@ class OnlineKnn:
             extract(backbone, source, size=self.size, batch_size=128, workers=self.workers, device=self.device).labelled
             for source in self.sources
         )
-        return knn_accuracy(train, val, num_classes=len(self.sources[0].classes), ks=(K,))[K]
+        return knn_accuracy(train, val, num_classes=len(self.sources[0].classes), ks=(HEADLINE_K,))[HEADLINE_K]

@@ -15,12 +15,17 @@ FREE_SECTION = "run"  # where, how and how often is said; these settings may cha
 FREE_SETTINGS = {"data.workers", "data.max_unreadable"}
 
 
+def is_free(setting: str) -> bool:
+    """Whether a setting may change on resuming."""
+    return setting in FREE_SETTINGS or setting.startswith(f"{FREE_SECTION}.")
+
+
 def find_checkpoint(folder: Path, config: Config) -> dict[str, Any] | None:
     """The last state of the run in a folder, if there is one; it must be of the same settings."""
     return saved_state(
         folder / runfolder.LAST,
         config.model_dump(mode="json"),
-        is_free=lambda name: name in FREE_SETTINGS or name.startswith(f"{FREE_SECTION}."),
+        is_free=is_free,
         otherwise="start another run folder",
     )
 

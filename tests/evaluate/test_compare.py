@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from scfs.errors import UserError
-from scfs.evaluate.compare import Cell, latest
+from scfs.evaluate.compare import Score, latest
 from scfs.evaluate.results import add_result, read_results
 from scfs.evaluate.scores import bootstrap_interval
 
@@ -49,10 +49,10 @@ def test_bad_input_is_one_sentence(trained, tmp_path):
 
 
 def test_marks_are_symmetric_in_the_interval():
-    best = Cell(0.6, 0.55, 0.65)
-    assert Cell(0.56, 0.5, 0.58).is_like(best)
-    assert Cell(0.5, 0.4, 0.61).is_like(best)
-    assert not Cell(0.5, 0.45, 0.54).is_like(best)
+    best = Score(0.6, 0.55, 0.65)
+    assert Score(0.56, 0.5, 0.58).is_like(best)
+    assert Score(0.5, 0.4, 0.61).is_like(best)
+    assert not Score(0.5, 0.45, 0.54).is_like(best)
     assert not best.is_like(best)
 
 
@@ -68,8 +68,25 @@ def test_figures_of_different_sizes_and_networks_are_not_mixed(trained):
     for size, network, top1 in ((64, "teacher", 0.3), (96, "teacher", 0.4), (96, "student", 0.5)):
         result = entry(top1, low=0.2, high=0.6)
         add_result(trained, {**result, "settings": {"data": "a/photos", "size": size, "network": network}})
-    assert {column[1]: cell.top1 for column, cell in latest(trained).items()} == {
-        "photos, 64 px": 0.3,
-        "photos, 96 px": 0.4,
-        "photos, 96 px, student": 0.5,
+    assert {column.protocol: cell.top1 for column, cell in latest(trained).items()} == {
+        "64 px": 0.3,
+        "96 px": 0.4,
+        "96 px, student": 0.5,
     }
+
+
+def test_figures_of_different_data_checkpoints_and_temperatures_are_not_mixed(scfs, trained, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for settings in (
+        {"data": "cifar10:/data/public", "target": f"{trained}/last.pt", "temperature": 0.07},
+        {"data": "cifar100:/data/public"},
+        {"data": "a/photos"},
+        {"data": "b/photos"},
+        {"data": "scenes", "target": f"{trained}/epoch_0010.pt", "temperature": 1.0},
+    ):
+        add_result(trained, {**entry(0.5, low=0.4, high=0.6), "settings": settings})
+    code, _, err = scfs("compare", trained)
+    assert code == 0, err
+    head = (tmp_path / "runs" / "compare.md").read_text().splitlines()[2]
+    names = ("a/photos", "b/photos", "cifar100:public", "cifar10:public", "scenes, epoch_0010, temperature 1")
+    assert head == f"| run | {' | '.join(f'k=20 (knn, {name})' for name in names)} |"

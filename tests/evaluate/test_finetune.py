@@ -8,6 +8,7 @@ from PIL import Image
 
 from scfs.backbones import load_backbone
 from scfs.config import Finetune
+from scfs.data import loader
 from scfs.data.selection import class_balanced, labels_of, named_in
 from scfs.data.sources import read_folder
 from scfs.engine import checkpoint, fit
@@ -82,7 +83,7 @@ def test_its_own_classifier_predicts(scfs, photos, tmp_path):
 def test_from_scratch_forgets_the_weights(scfs, trained, photos, tmp_path):
     folders = [tmp_path / name for name in ("scratch", "random")]
     for target, words, folder in zip(
-        (trained, "random:resnet10_half"), (("--from", "scratch"), ()), folders, strict=True
+        (trained, "random:resnet10_half"), (("--from=scratch",), ()), folders, strict=True
     ):
         code, out, err = scfs("finetune", target, "--data", photos, *words, "--out", folder, *ONE)
         assert code == 0, err
@@ -222,6 +223,32 @@ def test_other_weights_are_other_work(scfs, trained, photos, tmp_path, monkeypat
     code, _, err = scfs("finetune", trained, *command, "--network", "student")
     assert code == 2
     assert "is not the same work begun" in err
+
+
+def test_other_images_are_other_work(scfs, trained, photos, tmp_path, monkeypatch):
+    names = tmp_path / "names.txt"
+    names.write_text("cats/0.jpg\ncats/1.jpg\ndogs/0.jpg\ndogs/1.jpg\n")
+    commands = [("--out", tmp_path / "all"), ("--images", names, "--out", tmp_path / "some")]
+    for command in commands:
+        with monkeypatch.context() as patch:
+            patch.setattr(fit, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": 1}))
+            assert scfs("finetune", trained, "--data", photos, *ONE, *command)[0] == 130
+    names.write_text("cats/0.jpg\ncats/1.jpg\ndogs/0.jpg\ndogs/2.jpg\n")
+    assert "is not the same work begun" in scfs("finetune", trained, "--data", photos, *ONE, *commands[1])[2]
+    Image.new("RGB", (20, 20)).save(photos / "dogs" / "new.jpg")
+    assert "is not the same work begun" in scfs("finetune", trained, "--data", photos, *ONE, *commands[0])[2]
+
+
+def test_unreadable_images_are_named_once(scfs, trained, photos, monkeypatch):
+    monkeypatch.setattr(loader, "MAX_UNREADABLE", 0.5)
+    (photos / "cats" / "0.jpg").write_bytes(b"no image")
+    code, out, err = scfs("finetune", trained, "--data", photos, *ONE)
+    assert code == 0, err
+    assert out.count("Another image stands in for one") == 1
+    monkeypatch.setattr(loader, "MAX_UNREADABLE", 0.01)
+    code, _, err = scfs("finetune", trained, "--data", photos, *ONE)
+    assert code == 2
+    assert "1 of 10 images cannot be read" in err
 
 
 def test_the_metric_of_a_data_set_and_of_a_folder(scfs, trained, photos, monkeypatch):

@@ -1,4 +1,5 @@
 import csv
+import os
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from scfs.data.selection import hold_out
 from scfs.data.sources import read_folder
 from scfs.engine import fit
 from scfs.errors import UserError
+from scfs.evaluate import results
 from scfs.evaluate.probe_file import load_probe as probe_of
 from scfs.evaluate.probes import Batch, ProbeLearner, Probes
 from scfs.evaluate.results import read_results
@@ -150,6 +152,25 @@ def test_a_probe_is_not_used_on_other_weights(scfs, trained, photos):
     assert "1 were trained on other weights" in err
     code, _, err = scfs("predict", trained, photos, "--network", "student")
     assert code == 0, err
+
+
+def test_names_of_classes_may_be_any_bytes(scfs, trained, photos, tmp_path):
+    (photos / "cats").rename(photos / os.fsdecode(b"caf\xe9"))
+    assert scfs("linear", trained, "--data", photos, "--cached", "true", *QUICK)[0] == 0
+    code, _, err = scfs("predict", trained, photos, tmp_path / "out.csv", "--workers", 0)
+    assert code == 0, err
+    assert "caf\N{REPLACEMENT CHARACTER}" in (tmp_path / "out.csv").read_text(encoding="utf-8")
+
+
+def test_a_run_that_cannot_be_written_to_is_scored_all_the_same(scfs, trained, photos, monkeypatch):
+    monkeypatch.setattr(results.os, "access", lambda *_: False)  # root may write anywhere
+    for command in (("knn", "--k", 2, "--workers", 0), ("linear", "--cached", "true", *QUICK)):
+        code, out, err = scfs(command[0], trained, "--data", photos, *command[1:])
+        assert code == 0, err
+        assert "cannot be written to: nothing will be kept there" in out
+        assert "95 % interval" in out
+    assert not (trained / "results.json").exists()
+    assert not list(trained.glob("linear*"))
 
 
 def test_probes_are_never_written_over(scfs, trained, photos):
