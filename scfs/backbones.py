@@ -1,7 +1,7 @@
 import difflib
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import timm
@@ -40,7 +40,7 @@ class Backbone(nn.Module):
         self.name = name
         self.net = _build(name, drop_path)
         info = {entry["module"]: entry["num_chs"] for entry in self.net.feature_info}
-        self.layers = default_layers(list(info)) if layers is None else list(layers)
+        self.layers = default_layers(self.net.feature_info) if layers is None else list(layers)
         for layer in self.layers:
             if layer not in info:
                 raise UserError(f"Backbone '{name}' has no layer '{layer}'; it has {', '.join(info)}.")
@@ -79,6 +79,14 @@ class Backbone(nn.Module):
                 if shapes != [(2, channels) for channels in (self.num_features, *self.channels)]:
                     raise self._refusal(size, "its maps are not as timm says")
 
+    def beyond_maps(self, size: int) -> list[str]:
+        """Names of the parameters on which none of the maps depends."""
+        with torch.device("meta"):
+            twin = Backbone(self.name, self.layers)
+            maps = twin(torch.empty(2, 3, size, size))[1]
+        torch.stack([each.sum() for each in maps]).sum().backward()
+        return [name for name, parameter in twin.named_parameters() if parameter.grad is None]
+
     def _refusal(self, size: int, reason: str) -> UserError:
         return UserError(
             f"Backbone '{self.name}' cannot take images of {size} x {size} ({reason.rstrip('.')}); "
@@ -86,9 +94,10 @@ class Backbone(nn.Module):
         )
 
 
-def default_layers(names: list[str]) -> list[str]:
+def default_layers(feature_info: Sequence[Mapping[str, Any]]) -> list[str]:
     """The last three stages; of a plain stack of blocks, those after a half, three quarters and all of it."""
-    if names[0].startswith("blocks."):
+    names = [entry["module"] for entry in feature_info]
+    if len({entry["reduction"] for entry in feature_info}) == 1:  # no stages: all maps are of one size
         return [names[len(names) * quarter // 4 - 1] for quarter in (2, 3, 4)]
     return names[-3:]
 

@@ -126,8 +126,6 @@ def _pretrain(words: Words) -> None:
     if resume and dry_run:
         raise UserError("--dry-run tries a new run; leave --resume away.")
     config = check(Config, values, read_flags(flags))
-    if resume and config.run.folder == "auto":
-        raise UserError("--resume needs to know the run: scfs pretrain RUN_FOLDER --resume, or give --run.folder.")
     if dry_run:
         from scfs.look.preview import preview
 

@@ -182,9 +182,10 @@ class Config(Settings):
                 f"backbone.layers is empty but contrast '{method.contrast}' works on search layers; name one."
             )
         fewest = self.num_local_views if plan.local_views else plan.searched_views
-        if optim.batch_size * fewest == 1:
+        if optim.batch_size // optim.accumulate * fewest == 1:
             raise UserError(
-                "One image with one view to a pass leaves batch norms nothing to average; raise optim.batch_size."
+                "One image with one view to a pass leaves batch norms nothing to average; raise optim.batch_size or "
+                "lower optim.accumulate."
             )
         if optim.final_lr > optim.peak_lr:
             raise UserError(

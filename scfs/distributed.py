@@ -206,16 +206,17 @@ class CpuSyncBatchNorm(_BatchNorm):
     def _normalise(self, input: Tensor) -> Tensor:
         axes = [axis for axis in range(input.ndim) if axis != 1]
         shape = [1, -1] + [1] * (input.ndim - 2)
-        count = input.new_tensor([input.numel() / input.shape[1]])
-        *_, count = total = _Sum.apply(torch.cat([input.sum(axes), count]))
+        wide = input.to(torch.promote_types(input.dtype, torch.float32))  # halves cannot count
+        count = wide.new_tensor([input.numel() / input.shape[1]])
+        *_, count = total = _Sum.apply(torch.cat([wide.sum(axes), count]))
         mean = total[:-1] / count
-        centered = input - mean.view(shape)
+        centered = wide - mean.view(shape)
         variance = _Sum.apply(centered.square().sum(axes)) / count
         self._track(mean.detach(), (variance * count / (count - 1)).detach())
         scale = torch.rsqrt(variance + self.eps)
         scale = scale if self.weight is None else scale * self.weight
         out = centered * scale.view(shape)
-        return out if self.bias is None else out + self.bias.view(shape)
+        return (out if self.bias is None else out + self.bias.view(shape)).to(input.dtype)
 
     def _track(self, mean: Tensor, variance: Tensor) -> None:
         if not self.track_running_stats:

@@ -135,8 +135,20 @@ def test_drop_path_acts_in_training_only():
 
 
 def test_default_layers_of_other_depths():
-    assert default_layers([f"blocks.{i}" for i in range(24)]) == ["blocks.11", "blocks.17", "blocks.23"]
-    assert default_layers(["stages.0", "stages.1", "stages.2", "stages.3"]) == ["stages.1", "stages.2", "stages.3"]
+    blocks = [{"module": f"blocks.{i}", "reduction": 16} for i in range(24)]
+    assert default_layers(blocks) == ["blocks.11", "blocks.17", "blocks.23"]
+    with torch.device("meta"):
+        assert Backbone("convnext_atto").layers == ["stages.1", "stages.2", "stages.3"]
+        assert Backbone("efficientnet_b0").layers == ["blocks.2", "blocks.4", "blocks.6"]  # its stages
+
+
+def test_what_lies_behind_the_maps():
+    with torch.device("meta"):
+        assert Backbone("resnet18").beyond_maps(64) == []
+        assert Backbone("vit_tiny_patch16_224").beyond_maps(64) == []
+        assert Backbone("resnet18", ["layer3"]).beyond_maps(64)[0] == "net.layer4.0.conv1.weight"
+        assert Backbone("convnext_atto").beyond_maps(64) == ["net.head.norm.weight", "net.head.norm.bias"]
+        assert "net.conv_head.weight" in Backbone("efficientnet_b0").beyond_maps(64)
 
 
 def test_a_model_that_takes_no_drop_path_is_refused():

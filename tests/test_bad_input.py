@@ -41,6 +41,8 @@ def refused(answer, *parts):
         (["--views.num_local_views", "0"], ["'scfs' needs local views", "num_local_views is 0"]),
         (["--method.contrast", "dino", "--method.data_term", "false"], ["data_term = false leaves no loss"]),
         (["--method.data_term", "false", "--backbone.layers", "layer2"], ["'layer4' among backbone.layers"]),
+        (["--method.data_term", "false", "--backbone.name", "efficientnet_b0"], ["never train 'net.conv_head.weight'"]),
+        (["--optim.accumulate", "4", "--optim.batch_size", "4", "--views.num_local_views", "1"], ["optim.accumulate"]),
         (["--optim.batch_size", "1", "--views.num_local_views", "1"], ["raise optim.batch_size"]),
         (["--backbone.layers", "layer9"], ["no layer 'layer9'", "layer4"]),
         (["--backbone.layers", "layer3", "layer2"], ["from shallow to deep"]),

@@ -12,6 +12,7 @@ from conftest import TINY
 from torch import nn
 
 from scfs import distributed
+from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.data.views import ViewBatch
 from scfs.engine.optim import build_optimizer
@@ -104,7 +105,10 @@ def helpers_of_two() -> dict[str, object]:
     except UserError as error:
         refused = str(error)
     norm = distributed.synchronise_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
+    half = distributed.synchronise_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
+    halves = half(torch.full((3, 2), 1.0 + distributed.rank(), dtype=torch.bfloat16))
     return {
+        "half": (halves.dtype, halves.tolist(), half[0].running_mean.tolist()),
         "first": distributed.first_does(distributed.rank),
         "message": message,
         "refused": refused,
@@ -137,7 +141,11 @@ def test_two_processes_equal_one(two, case):
 
 
 def test_small_functions_in_two_processes(two):
-    for found in (two[0][-1], two[1][-1]):
+    for sign, found in zip((-1, 1), (two[0][-1], two[1][-1]), strict=True):
+        dtype, values, mean = found["half"]
+        assert dtype == torch.bfloat16
+        assert np.allclose(values, sign, atol=1e-2)
+        assert np.allclose(mean, 0.15)
         assert found["first"] == 0
         assert found["message"] == "the first one failed"
         assert found["refused"] == "optim.batch_size 5 is not divisible by 2 processes; use 4 or 6."
@@ -145,6 +153,18 @@ def test_small_functions_in_two_processes(two):
         assert found["total"] == [2, 5]
         assert found["gather"] == [0, 1]
         assert np.allclose(found["eval"], 1, atol=1e-4)
+
+
+def test_blocks_in_a_plain_list_are_recomputed_too():
+    torch.manual_seed(0)
+    backbone, images = Backbone("eva02_tiny_patch14_224"), torch.randn(2, 3, 28, 28)
+    backbone(images)[0].sum().backward()
+    plain = {name: parameter.grad for name, parameter in backbone.named_parameters()}
+    backbone.zero_grad(set_to_none=True)
+    assert recompute_blocks(backbone) == 12
+    backbone(images)[0].sum().backward()
+    for name, parameter in backbone.named_parameters():
+        torch.testing.assert_close(parameter.grad, plain[name])
 
 
 def test_recomputing_changes_nothing():

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from scfs.data.paths import readable
+
 MAX_PIXELS = 100_000_000
 # By content, whatever a file is called. Not all that Pillow knows: it starts other programs for some formats.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
@@ -34,7 +36,7 @@ class Unreadable(Exception):  # noqa: N818 - it is not a mistake of the user's o
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
-        return f"Cannot read image {self.name}: {self.reason}" if self.reason else self.name
+        return readable(f"Cannot read image {self.name}: {self.reason}" if self.reason else self.name)
 
 
 def decode(data: bytes | str | Path, *, name: str = "", max_pixels: int = MAX_PIXELS) -> Image.Image:

@@ -49,7 +49,8 @@ class ViewDataset(Dataset[LoadedViews]):
     def __getitem__(self, key: tuple[int, int]) -> LoadedViews:
         epoch, index = key
         image, _, unreadable = readable_image(self.source, index)
-        return LoadedViews(self.multi_crop(image, derive_seed(self.seed, epoch, index)), unreadable)
+        # Only its own: those behind it have their own turn, and would be counted again.
+        return LoadedViews(self.multi_crop(image, derive_seed(self.seed, epoch, index)), unreadable[:1])
 
 
 def readable_image(source: Source, index: int) -> tuple[Image.Image, int, list[str]]:

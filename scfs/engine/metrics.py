@@ -1,5 +1,6 @@
 import importlib
 import json
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,7 +53,7 @@ class JsonLines:
     def __init__(self, folder: Path, start_step: int):
         self.path = folder / METRICS
         rows = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-        kept = [row for row in rows if _step_of(row) <= start_step]
+        kept = [row for row in rows if _step_of(row) <= start_step] if start_step else []
         part = self.path.with_name(METRICS + ".part")
         part.write_text("".join(row + "\n" for row in kept), encoding="utf-8")
         part.replace(self.path)
@@ -80,11 +81,14 @@ class TensorBoard:
 
 
 class Wandb:
-    """The same for Weights & Biases; the run folder's name is the run's, so that a resumed run goes on there."""
+    """The same for Weights & Biases. The run's id there is kept in its folder: a resumed run goes on with it."""
 
-    def __init__(self, folder: Path, _: int, settings: dict[str, Any]):
-        wandb = _imported("wandb")
-        self.run = wandb.init(project="scfs", name=folder.name, id=folder.name, resume="allow", config=settings)
+    def __init__(self, folder: Path, start_step: int, settings: dict[str, Any]):
+        wandb, kept = _imported("wandb"), folder / "wandb_id"
+        if not (start_step and kept.exists()):
+            kept.write_text(uuid.uuid4().hex, encoding="utf-8")
+        name = kept.read_text(encoding="utf-8")
+        self.run = wandb.init(project="scfs", name=folder.name, id=name, resume="allow", config=settings)
 
     def write(self, row: Row) -> None:
         self.run.log(_values(row), step=int(row["step"]))
@@ -111,6 +115,12 @@ class Mlflow:
 
 
 LOGGERS: dict[str, Callable[[Path, int, dict[str, Any]], Sink]] = {"wandb": Wandb, "mlflow": Mlflow}
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Refuse loggers that are not installed, before anything is made."""
+    for name in names:
+        _imported(name)
 
 
 def _imported(name: str) -> Any:

@@ -32,6 +32,15 @@ def build_optimizer(name: str, module: nn.Module, *, nesterov: bool = False) -> 
     return torch.optim.AdamW(groups, lr=0.0, fused=True)
 
 
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Put a saved state back, laid out in memory as the parameters are now: fused kernels walk both side by side."""
+    optimizer.load_state_dict(state)
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                values[name] = torch.empty_like(parameter).copy_(value)
+
+
 def set_rates(optimizer: torch.optim.Optimizer, *, lr: float, weight_decay: float) -> None:
     """The learning rate of every group, and the weight decay of those that decay."""
     for group in optimizer.param_groups:

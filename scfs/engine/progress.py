@@ -66,4 +66,4 @@ class ProgressDisplay:
 
     def note(self, message: str, style: str = "") -> None:
         """Say something that stays above the bar."""
-        self.console.print(message, style=style, soft_wrap=True, highlight=False)
+        self.console.print(message, style=style, soft_wrap=True, highlight=False, markup=False)

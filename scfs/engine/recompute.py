@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+SEQUENCES = (nn.Sequential, nn.ModuleList)
 MIN_LEAVES = 4  # a block is more than a layer with its norm and activation
 
 
@@ -25,9 +26,9 @@ def recompute_blocks(net: nn.Module) -> int:
 def _blocks(net: nn.Module) -> Iterator[nn.Module]:
     """The innermost composite members of sequences: residual blocks of ResNets, transformers, ConvNeXts."""
     for parent in net.modules():
-        if isinstance(parent, nn.Sequential):
+        if isinstance(parent, SEQUENCES):
             for child in parent:
-                inner = (m for m in child.modules() if isinstance(m, nn.Sequential))
+                inner = (m for m in child.modules() if isinstance(m, SEQUENCES))
                 if _is_composite(child) and not any(_is_composite(member) for m in inner for member in m):
                     yield child
 
@@ -40,10 +41,10 @@ def _recomputed(block: nn.Module, forward: Callable[..., Any]) -> Callable[..., 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return nullcontext(), _statistics_kept(block)
 
-    def forward_once_more(*inputs: Any) -> Any:
+    def forward_once_more(*inputs: Any, **options: Any) -> Any:
         if not torch.is_grad_enabled():
-            return forward(*inputs)
-        return checkpoint(forward, *inputs, use_reentrant=False, context_fn=contexts)
+            return forward(*inputs, **options)
+        return checkpoint(forward, *inputs, use_reentrant=False, context_fn=contexts, **options)
 
     return forward_once_more
 

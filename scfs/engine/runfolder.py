@@ -1,6 +1,7 @@
 import json
 import platform
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,9 @@ def write_environment(folder: Path, content: dict[str, Any]) -> None:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Every row that the run has logged."""
-    path = folder / METRICS
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    """Every row that the run has logged; a line that a crash cut short is passed over."""
+    path, rows = folder / METRICS, []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        with suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from scfs.backbones import Backbone
 from scfs.data.views import MultiCrop, as_tensor, normalised
+from scfs.errors import UserError
 from scfs.method.search import search_attention
 
 COLOURS = ("tab:red", "tab:orange", "tab:cyan", "tab:pink", "tab:olive", "tab:purple", "tab:brown", "tab:blue")
@@ -42,12 +43,13 @@ def save_attention(
 ) -> None:
     """What feature search finds: per image two local views and, at each search layer, where they look (Eq. 8).
 
-    The image is seen at 1.5 times the training size, so that the deepest map is more than a few places.
+    The image is seen at 1.5 times the training size where the network can take that, so that the deepest map is more
+    than a few places.
     """
     layers, queries = backbone.layers, 2
     figure, axes = _grid(len(images), 1 + queries * (1 + len(layers)))
     rng = np.random.default_rng(seed)
-    side = int(1.5 * size)
+    side = _larger(backbone, size)
     backbone.eval()
     for image, cells in zip(images, axes, strict=True):
         cells[0].imshow(image)
@@ -67,6 +69,14 @@ def save_attention(
                 _overlay(cell, image, attention)
     _titles(axes[0], ["image", *(["query", *layers] * queries)])
     _save(figure, path)
+
+
+def _larger(backbone: Backbone, size: int) -> int:
+    try:
+        backbone.check_sizes(side := int(1.5 * size))
+    except UserError:
+        return size
+    return side
 
 
 def save_curves(path: Path, rows: Sequence[dict[str, float]]) -> None:

@@ -42,11 +42,9 @@ class Summary(NamedTuple):
 
     def __str__(self) -> str:
         if self.before is None or self.after is None:
-            return "No k-NN: the data has no labels."
+            return "No k-NN was computed."
         gain = 100 * (self.after - self.before)
-        return (
-            f"k-NN top-1: {self.before:.1%} with random weights, {self.after:.1%} after training ({gain:+.1f} points)"
-        )
+        return f"k-NN top-1: {self.before:.1%} at the start, {self.after:.1%} after training ({gain:+.1f} points)"
 
 
 def report(run: Path, console: Console) -> None:
@@ -69,7 +67,7 @@ def report(run: Path, console: Console) -> None:
         images,
         loaded.backbone,
         size=config.views.global_size,
-        query_size=config.views.local_size,
+        query_size=config.views.local_size if config.num_local_views else config.views.global_size,
         seed=config.seed,
     )
     save_curves(paths["curves.png"], rows)

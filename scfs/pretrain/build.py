@@ -28,11 +28,8 @@ def build_method(config: Config) -> SCFS:
     """Student, teacher and centers of resolved settings, with fresh weights; only the heads that the mode uses."""
     method, backbone = config.method, build_backbone(config)
     backbone.check_sizes(config.views.global_size, *[config.views.local_size][: config.num_local_views])
-    if not method.data_term and backbone.layers[-1] != backbone.deepest_layer:
-        raise UserError(
-            f"method.data_term = false needs '{backbone.deepest_layer}' among backbone.layers; "
-            "what lies behind the last search layer would never train."
-        )
+    if not method.data_term:
+        _leave_out_the_end(backbone, config.views.global_size)
     head = (
         ProjectionHead(
             backbone.num_features,
@@ -64,6 +61,18 @@ def build_method(config: Config) -> SCFS:
     )
 
 
+def _leave_out_the_end(backbone: Backbone, size: int) -> None:
+    """Without the data term nothing trains what lies behind the maps: norms stay as they are, more is refused."""
+    parameters = dict(backbone.named_parameters())
+    for name in backbone.beyond_maps(size):
+        if parameters[name].ndim > 1:
+            raise UserError(
+                f"method.data_term = false would never train '{name}' of {backbone.name}, which lies behind the last "
+                f"search layer; have '{backbone.deepest_layer}' among backbone.layers, or keep the data term."
+            )
+        parameters[name].requires_grad_(False)
+
+
 def start_from(method: SCFS, weights: str) -> str:
     """Give student and teacher the backbone of a run or of a file of weights; says what was taken."""
     taken = load_weights(cast(Backbone, method.student.backbone), weights)
@@ -77,7 +86,7 @@ def build_learner(config: Config, method: SCFS, device: torch.device) -> Learner
     if config.run.channels_last:
         method.to(memory_format=torch.channels_last)
     if config.run.gradient_checkpointing:
-        recompute_blocks(method.student.backbone)
+        _recompute(cast(Backbone, method.student.backbone))
     if config.run.compile:
         _refuse_without_compiler(device)
         for encoder in (method.student, method.teacher):
@@ -86,6 +95,11 @@ def build_learner(config: Config, method: SCFS, device: torch.device) -> Learner
         learn_by_products(method.student)
     optimizer = build_optimizer(config.optim.name, method.student)
     return Learner(method, parallel(method, device), optimizer, Precision(config.optim.precision, device))
+
+
+def _recompute(backbone: Backbone) -> None:
+    if not recompute_blocks(backbone):
+        raise UserError(f"run.gradient_checkpointing finds no blocks in {backbone.name}; leave it off.")
 
 
 def _refuse_without_compiler(device: torch.device) -> None:

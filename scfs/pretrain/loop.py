@@ -13,7 +13,7 @@ from scfs.data.views import MultiCrop
 from scfs.engine import runfolder
 from scfs.engine.interrupt import Interrupt
 from scfs.engine.memory import keep_freed_memory
-from scfs.engine.metrics import open_log
+from scfs.engine.metrics import check_loggers, open_log
 from scfs.engine.progress import ProgressDisplay
 from scfs.errors import UserError
 from scfs.pretrain.auto import Choice, resolve
@@ -50,6 +50,8 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Pa
     With `resume`, a run folder that has a checkpoint goes on from it, bit for bit as if never stopped; one that has
     none starts. `name` names the run folder where the settings do not.
     """
+    if resume and config.run.folder == "auto":
+        raise UserError("--resume needs to know the run: scfs pretrain RUN_FOLDER --resume, or give run.folder.")
     device = distributed.choose_device(config.run.device)
     with distributed.process_group(device):
         goes_on = resume and (Path(config.run.folder) / runfolder.LAST).exists()
@@ -69,6 +71,7 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
             f"optim.accumulate {config.optim.accumulate} does not divide a process's share of a batch, {share} images; "
             "choose a divisor of it."
         )
+    check_loggers(config.run.loggers)
     workers = num_workers(config.data.workers, device)
     if device.type == "cpu":
         keep_freed_memory()
@@ -95,7 +98,7 @@ def open_run(job: Job, *, name: str, resume: bool, console: Console) -> tuple[Pa
         if config.run.folder == "auto"
         else config.run.folder
     )
-    saved = find_checkpoint(folder, config) if resume else None
+    saved = find_checkpoint(folder, config, len(job.source)) if resume else None
     if saved:
         job.learner.load_state_dict(saved)
     first_step = int(saved["step"]) if saved else 0
@@ -141,7 +144,10 @@ def run(job: Job, folder: Path, first_step: int, score: OnlineKnn, console: Cons
     with Interrupt() as interrupt, ProgressDisplay(console, job.total_steps, first_step) as display:
 
         def log_score(step: int) -> None:
-            if (accuracy := score(learner.method.teacher.backbone)) is not None:
+            could, accuracy = score.sources is not None, score(learner.method.teacher.backbone)
+            if could and accuracy is None:
+                display.note(f"No online k-NN any more: {score.why_not}", style="yellow")
+            if accuracy is not None:
                 at = {"step": step, "epoch": step / job.steps_per_epoch}
                 log.write({**at, "knn_top1": accuracy.top1, "knn_top5": accuracy.top5})
                 display.keep("k-NN", f"{accuracy.top1:.1%}")
@@ -170,9 +176,9 @@ def run(job: Job, folder: Path, first_step: int, score: OnlineKnn, console: Cons
             if last or (epoch_ends and every.knn_every_epochs and epoch % every.knn_every_epochs == 0):
                 log_score(done)
             if last or stop or done % int(every.checkpoint_every_steps) == 0:
-                save(folder / runfolder.LAST, done, config, learner)
+                save(folder / runfolder.LAST, done, config, len(job.source), learner)
             if epoch_ends and every.keep_every_epochs and epoch % every.keep_every_epochs == 0:
-                save(folder / f"epoch_{epoch:04d}.pt", done, config, learner)
+                save(folder / f"epoch_{epoch:04d}.pt", done, config, len(job.source), learner)
             if stop and not last:
                 raise KeyboardInterrupt(f"Stopped after step {done}; go on with: scfs pretrain {folder} --resume")
             display.start_clock()

@@ -28,8 +28,14 @@ class OnlineKnn:
         """Top-1 and top-5 with k = 20, or None without labels."""
         if self.sources is None:
             return None
-        train, val = (
-            extract(backbone, source, size=self.size, batch_size=128, workers=self.workers, device=self.device).labelled
-            for source in self.sources
-        )
+        try:
+            train, val = (
+                extract(
+                    backbone, source, size=self.size, batch_size=128, workers=self.workers, device=self.device
+                ).labelled
+                for source in self.sources
+            )
+        except UserError as error:  # in all processes alike; training goes on
+            self.sources, self.why_not = None, str(error)
+            return None
         return knn_accuracy(train, val, num_classes=len(self.sources[0].classes), ks=(HEADLINE_K,))[HEADLINE_K]

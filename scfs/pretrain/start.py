@@ -20,14 +20,20 @@ def is_free(setting: str) -> bool:
     return setting in FREE_SETTINGS or setting.startswith(f"{FREE_SECTION}.")
 
 
-def find_checkpoint(folder: Path, config: Config) -> dict[str, Any] | None:
-    """The last state of the run in a folder, if there is one; it must be of the same settings."""
-    return saved_state(
+def find_checkpoint(folder: Path, config: Config, num_images: int) -> dict[str, Any] | None:
+    """The last state of the run in a folder, if there is one; it must be of the same settings and images."""
+    saved = saved_state(
         folder / runfolder.LAST,
         config.model_dump(mode="json"),
         is_free=is_free,
         otherwise="start another run folder",
     )
+    if saved is not None and saved.get("images", num_images) != num_images:
+        raise UserError(
+            f"{folder} was trained on {saved['images']} images, and the data now has {num_images}; bring the old ones "
+            "back to go on exactly, or start another run (scfs pretrain RECIPE --init goes on from its weights)."
+        )
+    return saved
 
 
 def refuse_differing(config: Config) -> None:
@@ -42,9 +48,9 @@ def refuse_differing(config: Config) -> None:
                 )
 
 
-def save(path: Path, step: int, config: Config, learner: Learner) -> None:
+def save(path: Path, step: int, config: Config, num_images: int, learner: Learner) -> None:
     """Everything a run needs to go on, in one file. All randomness is a function of (seed, step): none is stored."""
-    content = {"step": step, "settings": config.model_dump(mode="json"), **learner.state_dict()}
+    content = {"step": step, "images": num_images, "settings": config.model_dump(mode="json"), **learner.state_dict()}
     first_does(lambda: checkpoint.save(path, content))
 
 
@@ -53,13 +59,13 @@ def announce(console: Console, config: Config, choices: list[Choice], facts: dic
     for section, values in config.model_dump(mode="json").items():
         shown = values if isinstance(values, dict) else {"": values}
         line = "  ".join(f"{name} {_brief(value)}".strip() for name, value in shown.items())
-        console.print(f"{section:9} {line}", soft_wrap=True, highlight=False, style="dim")
+        console.print(f"{section:9} {line}", soft_wrap=True, highlight=False, markup=False, style="dim")
     for choice in choices:
         console.print(
             f"auto: {choice.setting} = {_brief(choice.value)} ({choice.reason})", soft_wrap=True, highlight=False
         )
     for name, value in facts.items():
-        console.print(f"{name}: {value}", soft_wrap=True, highlight=False)
+        console.print(f"{name}: {value}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _brief(value: Any) -> str:

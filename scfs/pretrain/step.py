@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from scfs.config import Config
 from scfs.data.views import ViewBatch
 from scfs.distributed import mean_over_processes, sum_over_processes, unsynchronised
-from scfs.engine.optim import clip_gradients, set_rates
+from scfs.engine.optim import clip_gradients, load_optimizer, set_rates
 from scfs.engine.precision import Precision
 from scfs.engine.schedules import cosine, linear
 from scfs.errors import UserError
@@ -80,7 +80,7 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Put everything back as it was."""
         self.method.load_state_dict(state["method"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
         self.precision.load_state_dict(state["precision"])
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from scfs.engine.metrics import open_log
+from scfs.engine.runfolder import read_metrics
 from scfs.errors import UserError
 
 
@@ -17,7 +18,9 @@ def test_rows_after_the_start_are_cut_off(tmp_path):
     log.write({"step": 3, "loss": 9.0})
     log.close()
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert rows == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 1.0}, {"step": 3, "loss": 9.0}]
+    assert (
+        rows == read_metrics(tmp_path) == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 1.0}, {"step": 3, "loss": 9.0}]
+    )
 
 
 def test_other_processes_write_nothing(tmp_path, monkeypatch):
@@ -28,7 +31,7 @@ def test_other_processes_write_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_wandb_gets_the_same_rows_under_the_runs_name(tmp_path, monkeypatch):
+def test_wandb_gets_the_same_rows_and_goes_on_with_a_resumed_run(tmp_path, monkeypatch):
     said = []
     run = SimpleNamespace(log=lambda row, step: said.append((step, row)), finish=lambda: said.append("finished"))
     fake = SimpleNamespace(init=lambda **options: said.append(options) or run)
@@ -36,9 +39,13 @@ def test_wandb_gets_the_same_rows_under_the_runs_name(tmp_path, monkeypatch):
     log = open_log(tmp_path / "", 0, ("wandb",), {"seed": 3})
     log.write({"step": 7, "loss": 2.0})
     log.close()
-    assert said[0]["id"] == said[0]["name"] == tmp_path.name
+    assert said[0]["name"] == tmp_path.name
     assert said[0]["config"] == {"seed": 3}
     assert said[1:] == [(7, {"loss": 2.0}), "finished"]
+    for start_step in (7, 0):
+        open_log(tmp_path, start_step, ("wandb",), {}).close()
+    first, resumed, anew = (words["id"] for words in said if isinstance(words, dict))
+    assert first == resumed != anew
 
 
 def test_mlflow_gets_the_same_rows(tmp_path, monkeypatch):

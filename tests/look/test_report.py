@@ -4,7 +4,14 @@ from PIL import Image
 from scfs.look.report import summarise
 
 
-@pytest.mark.parametrize("flags", [["--run.knn_every_epochs", 1], ["--method.contrast", "dino-no-multicrop"]])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--run.knn_every_epochs", 1],
+        ["--method.contrast", "dino-no-multicrop"],
+        ["--backbone.name", "vit_tiny_patch16_224", "--views.global_size", 48, "--views.local_size", 16],  # not 72
+    ],
+)
 def test_pictures_and_page(scfs, tiny_recipe, tmp_path, flags):
     run = tmp_path / "run"
     assert scfs("pretrain", tiny_recipe, "--run.folder", run, *flags)[0] == 0
@@ -24,5 +31,5 @@ def test_pictures_and_page(scfs, tiny_recipe, tmp_path, flags):
 
 def test_summary_is_first_against_last():
     rows = [{"knn_top1": 0.2}, {"loss": 1.0}, {"knn_top1": 0.3}, {"knn_top1": 0.45}]
-    assert str(summarise(rows)) == ("k-NN top-1: 20.0% with random weights, 45.0% after training (+25.0 points)")
-    assert "no labels" in str(summarise([]))
+    assert str(summarise(rows)) == ("k-NN top-1: 20.0% at the start, 45.0% after training (+25.0 points)")
+    assert str(summarise([])) == "No k-NN was computed."

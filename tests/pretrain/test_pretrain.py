@@ -113,6 +113,31 @@ def test_resume_of_a_finished_run_changes_nothing(tiny, tmp_path):
     assert ((run / "last.pt").read_bytes(), rows(run)) == before
 
 
+def test_resume_on_other_images_is_refused(scfs, tiny_recipe, photos, tmp_path):
+    run = tmp_path / "run"
+    assert scfs("pretrain", tiny_recipe, "--data.source", photos, "--run.folder", run)[0] == 0
+    before = (run / "last.pt").read_bytes()
+    (photos / "dogs" / "0.jpg").unlink()
+    code, _, err = scfs("pretrain", run, "--resume")
+    assert code == 2
+    assert "was trained on 12 images, and the data now has 11" in err
+    assert (run / "last.pt").read_bytes() == before
+
+
+def test_resume_in_another_memory_layout(tiny, tmp_path, monkeypatch):
+    """The optimizer's memory follows the parameters': a fused kernel would take one number for another."""
+    finals = []
+    for name, changed in (("same", {}), ("other", {"run__channels_last": False})):
+        with monkeypatch.context() as patch:
+            interrupted_after(3, patch)
+            with pytest.raises(KeyboardInterrupt):
+                train(tiny(), tmp_path, name)
+        train(tiny(**changed), tmp_path, name, resume=True)
+        finals.append(checkpoint.load(tmp_path / name / "last.pt")["method"])
+    for name, value in finals[0].items():
+        torch.testing.assert_close(finals[1][name], value, rtol=1e-3, atol=1e-5, msg=name)
+
+
 def test_resume_without_a_run_starts_one(tiny, tmp_path):
     assert rows(train(tiny(), tmp_path, resume=True))[-1]["step"] == 6
 

@@ -1,5 +1,7 @@
 """Pre-training on files that cannot all be read, and from weights that exist."""
 
+import os
+
 import pytest
 import torch
 
@@ -22,6 +24,24 @@ def test_an_unreadable_image_is_replaced_and_named(scfs, tiny_recipe, damaged, t
     named = (tmp_path / "run" / "unreadable.txt").read_text().splitlines()
     assert len(named) == 1
     assert "cats/2.jpg" in named[0]
+
+
+def test_neighbours_that_cannot_be_read_count_once_whatever_their_names(scfs, tiny_recipe, photos, tmp_path):
+    for i in range(1, 4):
+        (photos / "cats" / f"{i}.jpg").write_bytes(b"no image")
+    (photos / "cats" / "3.jpg").rename(photos / "cats" / os.fsdecode(b"3 caf\xe9.jpg"))
+    words = ["pretrain", tiny_recipe, "--data.source", photos, "--run.folder", tmp_path / "run", *FLAGS]
+    code, _, err = scfs(*words, "--data.max_unreadable", 0.25)  # three of twelve
+    assert code == 0, err
+    assert len((tmp_path / "run" / "unreadable.txt").read_text().splitlines()) == 3
+
+
+def test_scores_that_fail_do_not_stop_a_run(scfs, tiny_recipe, damaged, tmp_path):
+    words = ["pretrain", tiny_recipe, "--data.source", damaged, "--run.folder", tmp_path / "run", *FLAGS]
+    code, said, _ = scfs(*words, "--data.max_unreadable", 0.1, "--run.knn_every_epochs", 1)
+    assert code == 0
+    assert said.count("No online k-NN any more: 1 of 10 images cannot be read") == 1
+    assert (tmp_path / "run" / "last.pt").exists()
 
 
 def test_too_many_unreadable_images_stop_the_run(scfs, tiny_recipe, damaged, tmp_path):
