@@ -1,5 +1,5 @@
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ LIKE_THE_BEST = "~"
 USUAL = {"temperature": Knn().temperature, "blocks": Linear().blocks}
 
 
-class Column(NamedTuple):
+class Kind(NamedTuple):
     """What must be the same for figures to be compared."""
 
     evaluation: str
@@ -44,37 +44,37 @@ def compare(runs: Sequence[str], console: Console) -> Path:
     Returns the Markdown file; the plot is beside it.
     """
     scores = {run: latest(Path(run)) for run in runs}
-    columns = sorted({column for row in scores.values() for column in row})
-    best = {c: max((row[c] for row in scores.values() if c in row), key=lambda score: score.top1) for c in columns}
+    kinds = sorted({kind for row in scores.values() for kind in row})
+    best = {kind: max((row[kind] for row in scores.values() if kind in row), key=lambda s: s.top1) for kind in kinds}
+    head, names = ["evaluation", *_run_names(runs)], _kind_names(kinds)
     lines = [
-        [run, *(_shown(row[column], best[column]) if column in row else "" for column in columns)]
-        for run, row in scores.items()
+        [name, *(_shown(row[kind], best[kind]) if kind in row else "" for row in scores.values())]
+        for name, kind in zip(names, kinds, strict=True)
     ]
-    head = ["run", *_heads(columns)]
     table = Table(*head)
     for line in lines:
         table.add_row(*line)
     console.print(table)
-    note = f"Top-1 in per cent. {LIKE_THE_BEST}: not told apart from the best of its column at 95 %."
+    note = f"Top-1 in per cent. {LIKE_THE_BEST}: not told apart from the best of its row at 95 %."
     console.print(note, highlight=False)
     page = runfolder.free_path("compare", ".md")
     page.parent.mkdir(parents=True, exist_ok=True)
     plot = page.with_suffix(".png")
     text = f"# Runs compared\n\n{markdown_table(head, lines)}\n\n{note}\n\n![Top-1 by evaluation]({plot.name})\n"
     page.write_text(text, encoding="utf-8")
-    _save_plot(plot, scores, columns, head[1:])
+    _save_plot(plot, dict(zip(head[1:], scores.values(), strict=True)), kinds, names)
     console.print(f"table  {page}\nplot   {plot}", highlight=False, soft_wrap=True)
     return page
 
 
-def latest(run: Path) -> dict[Column, Score]:
+def latest(run: Path) -> dict[Kind, Score]:
     """The last figure of each kind that a run has."""
     if not (run / runfolder.SETTINGS).exists():
         raise UserError(f"{run} is not a run folder; give folders that scfs pretrain made.")
     if not (entries := read_results(run)):
         raise UserError(f"{run} has no results yet; score it first, such as with: scfs knn {run} --data FOLDER.")
     return {
-        Column(entry["evaluation"], entry["settings"]["data"], _protocol(entry["settings"]), name): Score(
+        Kind(entry["evaluation"], entry["settings"]["data"], _protocol(entry["settings"]), name): Score(
             figure["top1"], *figure["interval"]
         )
         for entry in entries
@@ -102,12 +102,19 @@ def _protocol(settings: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _heads(columns: Sequence[Column]) -> list[str]:
+def _run_names(runs: Iterable[str]) -> list[str]:
+    """Runs are named by their last folder, where that tells them apart."""
+    runs = list(dict.fromkeys(runs))
+    short = [Path(run).resolve().name for run in runs]
+    return short if len({*short}) == len(short) else runs
+
+
+def _kind_names(kinds: Sequence[Kind]) -> list[str]:
     """Data is named by its kind and last folder, where that tells it from the others."""
-    short = {source: _short(source) for source in {column.data for column in columns}}
+    short = {source: _short(source) for source in {kind.data for kind in kinds}}
     times = Counter(short.values())
     names = {source: name if times[name] == 1 else source for source, name in short.items()}
-    return [f"{c.figure} ({', '.join(filter(None, (c.evaluation, names[c.data], c.protocol)))})" for c in columns]
+    return [f"{c.figure} ({', '.join(filter(None, (c.evaluation, names[c.data], c.protocol)))})" for c in kinds]
 
 
 def _short(source: str) -> str:
@@ -121,19 +128,17 @@ def _shown(score: Score, best: Score) -> str:
     return f"{100 * score.top1:.1f}{' ' + LIKE_THE_BEST if score.is_like(best) else ''}"
 
 
-def _save_plot(
-    path: Path, scores: dict[str, dict[Column, Score]], columns: Sequence[Column], names: Sequence[str]
-) -> None:
+def _save_plot(path: Path, scores: dict[str, dict[Kind, Score]], kinds: Sequence[Kind], names: Sequence[str]) -> None:
     """Groups of bars: a group per evaluation, a bar per run."""
-    figure = Figure(figsize=(3 + 0.4 * len(columns) * (1 + len(scores)), 4), layout="constrained")
+    figure = Figure(figsize=(3 + 0.4 * len(kinds) * (1 + len(scores)), 4), layout="constrained")
     axes, width = figure.subplots(), 0.8 / len(scores)
     for i, (run, row) in enumerate(scores.items()):
-        there = [j for j, column in enumerate(columns) if column in row]
-        shown = [row[columns[j]] for j in there]
+        there = [j for j, kind in enumerate(kinds) if kind in row]
+        shown = [row[kinds[j]] for j in there]
         errors = [[100 * (c.top1 - c.low) for c in shown], [100 * (c.high - c.top1) for c in shown]]
         places = [j + width * (i - (len(scores) - 1) / 2) for j in there]
-        axes.bar(places, [100 * c.top1 for c in shown], width, yerr=errors, capsize=3, label=Path(run).name)
-    axes.set_xticks(range(len(columns)), names, rotation=20, ha="right")
+        axes.bar(places, [100 * c.top1 for c in shown], width, yerr=errors, capsize=3, label=run)
+    axes.set_xticks(range(len(kinds)), names, rotation=20, ha="right")
     axes.set_ylabel("top-1 %")
     axes.legend()
     figure.savefig(path, dpi=120)

@@ -26,13 +26,14 @@ def test_table_plot_and_marks(scfs, trained, monkeypatch, tmp_path):
     code, _out, _ = scfs("compare", trained, other, third)
     assert code == 0
     page = (tmp_path / "runs" / "compare.md").read_text()
-    assert "| run | k=20 (knn, photos) | top1 (linear, photos) |" in page
-    assert f"| {trained} | 50.0 ~ | 70.0 |" in page
-    assert f"| {other} | 52.0 |  |" in page
-    assert f"| {third} | 30.0 |  |" in page
+    assert "| evaluation | trained | other | third |" in page
+    assert "| k=20 (knn, photos) | 50.0 ~ | 52.0 | 30.0 |" in page
+    assert "| top1 (linear, photos) | 70.0 |  |  |" in page
     assert (tmp_path / "runs" / "compare.png").stat().st_size > 5000
-    scfs("compare", trained)
-    assert (tmp_path / "runs" / "compare-2.md").exists()
+    shutil.copytree(trained, tmp_path / "elsewhere" / "trained")
+    scfs("compare", trained, tmp_path / "elsewhere" / "trained")
+    head = (tmp_path / "runs" / "compare-2.md").read_text().splitlines()[2]
+    assert head == f"| evaluation | {trained} | {tmp_path}/elsewhere/trained |"
 
 
 def test_bad_input_is_one_sentence(trained, tmp_path):
@@ -68,7 +69,7 @@ def test_figures_of_different_sizes_and_networks_are_not_mixed(trained):
     for size, network, top1 in ((64, "teacher", 0.3), (96, "teacher", 0.4), (96, "student", 0.5)):
         result = entry(top1, low=0.2, high=0.6)
         add_result(trained, {**result, "settings": {"data": "a/photos", "size": size, "network": network}})
-    assert {column.protocol: cell.top1 for column, cell in latest(trained).items()} == {
+    assert {kind.protocol: score.top1 for kind, score in latest(trained).items()} == {
         "64 px": 0.3,
         "96 px": 0.4,
         "96 px, student": 0.5,
@@ -87,6 +88,6 @@ def test_figures_of_different_data_checkpoints_and_temperatures_are_not_mixed(sc
         add_result(trained, {**entry(0.5, low=0.4, high=0.6), "settings": settings})
     code, _, err = scfs("compare", trained)
     assert code == 0, err
-    head = (tmp_path / "runs" / "compare.md").read_text().splitlines()[2]
+    rows = (tmp_path / "runs" / "compare.md").read_text().splitlines()[4:9]
     names = ("a/photos", "b/photos", "cifar100:public", "cifar10:public", "scenes, epoch_0010, temperature 1")
-    assert head == f"| run | {' | '.join(f'k=20 (knn, {name})' for name in names)} |"
+    assert rows == [f"| k=20 (knn, {name}) | 50.0 |" for name in names]
