@@ -129,16 +129,17 @@ def _shown(score: Score, best: Score) -> str:
 
 
 def _save_plot(path: Path, scores: dict[str, dict[Kind, Score]], kinds: Sequence[Kind], names: Sequence[str]) -> None:
-    """Groups of bars: a group per evaluation, a bar per run."""
-    figure = Figure(figsize=(3 + 0.4 * len(kinds) * (1 + len(scores)), 4), layout="constrained")
+    """Groups of bars, from above as in the table: a group per evaluation, a bar per run."""
+    figure = Figure(figsize=(9, 1 + 0.2 * len(kinds) * (1 + len(scores))), layout="constrained")
     axes, width = figure.subplots(), 0.8 / len(scores)
     for i, (run, row) in enumerate(scores.items()):
         there = [j for j, kind in enumerate(kinds) if kind in row]
         shown = [row[kinds[j]] for j in there]
         errors = [[100 * (c.top1 - c.low) for c in shown], [100 * (c.high - c.top1) for c in shown]]
         places = [j + width * (i - (len(scores) - 1) / 2) for j in there]
-        axes.bar(places, [100 * c.top1 for c in shown], width, yerr=errors, capsize=3, label=run)
-    axes.set_xticks(range(len(kinds)), names, rotation=20, ha="right")
-    axes.set_ylabel("top-1 %")
-    axes.legend()
+        axes.barh(places, [100 * c.top1 for c in shown], width, xerr=errors, capsize=2, label=run)
+    axes.set_yticks(range(len(kinds)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("top-1 %")
+    figure.legend(loc="outside upper right", ncols=3)
     figure.savefig(path, dpi=120)
