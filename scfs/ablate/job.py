@@ -68,11 +68,12 @@ def _begin(folder: Path, rows: Sequence[Row], settings: Ablate) -> None:
     _check(rows, settings)
     path = folder / "rows.json"
     begun, wanted = read_json(path, {}), {row.name: _kept(row.config) for row in rows}
-    for row in begun.keys() & wanted.keys():
-        for name, value in wanted[row].items():
-            if begun[row].get(name) != value:
+    for row, settings_of_row in wanted.items():
+        before = begun.get(row, settings_of_row)
+        for name, value in settings_of_row.items():
+            if before.get(name) != value:
                 raise UserError(
-                    f"{folder} was begun with {name} = {begun[row].get(name)!r} for '{row}', not {value!r}; "
+                    f"{folder} was begun with {name} = {before.get(name)!r} for '{row}', not {value!r}; "
                     "choose another --folder."
                 )
     try:
