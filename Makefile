@@ -1,6 +1,6 @@
 # make demo   set up, pre-train on the embedded data, score, draw
 # make test   set up, check style and types, run the tests
-# make bench  measure speed and memory beside peers, into docs/benchmarks.md (about 20 minutes)
+# make bench  measure speed and memory beside peers, into docs/benchmarks.md (about 17 minutes)
 # make lock   write requirements.lock anew
 
 SHELL := /bin/sh
