@@ -26,7 +26,7 @@ GPU_TFLOPS = 60  # assumed: what a current data-centre GPU sustains on such conv
 LINK_GBPS = 25  # assumed: GB/s of each GPU to the others, over all machines
 HEADS = 2048 * 2048 * 2 + 2048 * 256 + 256 * 65536  # parameters of the data head
 SEARCH_HEADS = sum(2 * c * 256 + 9 * 256 * 256 + c * 2048 + 2048 * 256 for c in (512, 1024, 2048))
-VIEWS_MS = 5.0  # of one core for the views of an image: `scfs bench data`
+VIEWS_MS = 6.3  # of one core for the views of an image: `scfs bench data`
 NUM_GPUS, BATCH = 64, 4096
 
 
