@@ -46,7 +46,7 @@ MoCo or the released SCFS code do, or random:NAME (a timm model with random weig
 scfs COMMAND --help shows the settings with their values; for pretrain, after the RECIPE, those of the recipe.
 """
 HELP = ("-h", "--help")
-NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
 class Words(NamedTuple):
@@ -80,9 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        if error.errno not in NOT_WRITABLE:
+        if error.errno not in OUT_OF_REACH:
             raise
-        print(f"scfs: Cannot write {error.filename or 'a file'}: {error.strerror}; see to it first.", file=sys.stderr)
+        print(
+            f"scfs: Cannot read or write {error.filename or 'a file'}: {error.strerror}; see to it first.",
+            file=sys.stderr,
+        )
         return 2
 
 

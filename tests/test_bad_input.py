@@ -127,7 +127,7 @@ def test_a_full_disk_is_one_sentence(scfs, monkeypatch):
     monkeypatch.setitem(cli.COMMANDS, "compare", fill)
     code, _, err = scfs("compare", "a")
     assert code == 2
-    assert err == "scfs: Cannot write runs/compare.md: No space left on device; see to it first.\n"
+    assert err == "scfs: Cannot read or write runs/compare.md: No space left on device; see to it first.\n"
 
 
 def test_resume_with_another_backbone(scfs, tiny_recipe, tmp_path):

@@ -89,12 +89,14 @@ def _check(rows: Sequence[Row], settings: Ablate) -> None:
         raise UserError("Two rows of the table are the same; give each backbone, or number of local views, once.")
     if len({*settings.seeds}) < len(settings.seeds):
         raise UserError("A seed is given twice and would count twice; give each of --seeds once.")
-    for source, classes in {(_scored_on(row, settings), _classes(row.config, settings)) for row in rows}:
+    for source, classes in {(_scored_on(row.config, settings), _classes(row.config, settings)) for row in rows}:
         open_labelled(source, classes=classes)
+    num_images: dict[str, int] = {}  # by data, which rows mostly share
     for row in rows:
-        data = row.config.data
-        num_images = len(open_train(data.source, classes=data.classes, max_pixels=data.max_pixels))
-        config, _ = resolve(row.config, num_images)
+        data, key = row.config.data, row.config.data.model_dump_json()
+        if key not in num_images:
+            num_images[key] = len(open_train(data.source, classes=data.classes, max_pixels=data.max_pixels))
+        config, _ = resolve(row.config, num_images[key])
         with torch.device("meta"):
             build_method(config)
 
@@ -105,8 +107,8 @@ def _kept(config: Config) -> dict[str, Any]:
     return {name: value for name, value in values if not is_free(name)}
 
 
-def _scored_on(row: Row, settings: Ablate) -> str:
-    return settings.data or row.config.data.source
+def _scored_on(config: Config, settings: Ablate) -> str:
+    return settings.data or config.data.source
 
 
 def _classes(config: Config, settings: Ablate) -> str:
@@ -117,7 +119,7 @@ def _classes(config: Config, settings: Ablate) -> str:
 def _train_and_score(run: Path, config: Config, settings: Ablate, console: Console) -> list[float | None]:
     """k-NN and linear top-1 of a run, which is trained first if it is not yet."""
     common: dict[str, Any] = {
-        "data": settings.data or config.data.source,
+        "data": _scored_on(config, settings),
         "classes": _classes(config, settings),
         "device": config.run.device,
         "workers": config.data.workers,

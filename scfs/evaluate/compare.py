@@ -1,5 +1,5 @@
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ LIKE_THE_BEST = "~"
 USUAL = {"temperature": Knn().temperature, "blocks": Linear().blocks}
 
 
-class Kind(NamedTuple):
+class Measure(NamedTuple):
     """What must be the same for figures to be compared."""
 
     evaluation: str
@@ -44,12 +44,15 @@ def compare(runs: Sequence[str], console: Console) -> Path:
     Returns the Markdown file; the plot is beside it.
     """
     scores = {run: latest(Path(run)) for run in runs}
-    kinds = sorted({kind for row in scores.values() for kind in row})
-    best = {kind: max((row[kind] for row in scores.values() if kind in row), key=lambda s: s.top1) for kind in kinds}
-    head, names = ["evaluation", *_run_names(runs)], _kind_names(kinds)
+    measures = sorted({measure for row in scores.values() for measure in row})
+    best = {
+        measure: max((row[measure] for row in scores.values() if measure in row), key=lambda s: s.top1)
+        for measure in measures
+    }
+    head, names = ["evaluation", *_run_names(list(scores))], _measure_names(measures)
     lines = [
-        [name, *(_shown(row[kind], best[kind]) if kind in row else "" for row in scores.values())]
-        for name, kind in zip(names, kinds, strict=True)
+        [name, *(_shown(row[measure], best[measure]) if measure in row else "" for row in scores.values())]
+        for name, measure in zip(names, measures, strict=True)
     ]
     table = Table(*head)
     for line in lines:
@@ -62,19 +65,19 @@ def compare(runs: Sequence[str], console: Console) -> Path:
     plot = page.with_suffix(".png")
     text = f"# Runs compared\n\n{markdown_table(head, lines)}\n\n{note}\n\n![Top-1 by evaluation]({plot.name})\n"
     page.write_text(text, encoding="utf-8")
-    _save_plot(plot, dict(zip(head[1:], scores.values(), strict=True)), kinds, names)
+    _save_plot(plot, dict(zip(head[1:], scores.values(), strict=True)), measures, names)
     console.print(f"table  {page}\nplot   {plot}", highlight=False, soft_wrap=True)
     return page
 
 
-def latest(run: Path) -> dict[Kind, Score]:
-    """The last figure of each kind that a run has."""
+def latest(run: Path) -> dict[Measure, Score]:
+    """The last figure of each measure that a run has."""
     if not (run / runfolder.SETTINGS).exists():
         raise UserError(f"{run} is not a run folder; give folders that scfs pretrain made.")
     if not (entries := read_results(run)):
         raise UserError(f"{run} has no results yet; score it first, such as with: scfs knn {run} --data FOLDER.")
     return {
-        Kind(entry["evaluation"], entry["settings"]["data"], _protocol(entry["settings"]), name): Score(
+        Measure(entry["evaluation"], entry["settings"]["data"], _protocol(entry["settings"]), name): Score(
             figure["top1"], *figure["interval"]
         )
         for entry in entries
@@ -102,19 +105,18 @@ def _protocol(settings: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _run_names(runs: Iterable[str]) -> list[str]:
+def _run_names(runs: list[str]) -> list[str]:
     """Runs are named by their last folder, where that tells them apart."""
-    runs = list(dict.fromkeys(runs))
     short = [Path(run).resolve().name for run in runs]
     return short if len({*short}) == len(short) else runs
 
 
-def _kind_names(kinds: Sequence[Kind]) -> list[str]:
+def _measure_names(measures: Sequence[Measure]) -> list[str]:
     """Data is named by its kind and last folder, where that tells it from the others."""
-    short = {source: _short(source) for source in {kind.data for kind in kinds}}
+    short = {source: _short(source) for source in {measure.data for measure in measures}}
     times = Counter(short.values())
     names = {source: name if times[name] == 1 else source for source, name in short.items()}
-    return [f"{c.figure} ({', '.join(filter(None, (c.evaluation, names[c.data], c.protocol)))})" for c in kinds]
+    return [f"{c.figure} ({', '.join(filter(None, (c.evaluation, names[c.data], c.protocol)))})" for c in measures]
 
 
 def _short(source: str) -> str:
@@ -128,17 +130,19 @@ def _shown(score: Score, best: Score) -> str:
     return f"{100 * score.top1:.1f}{' ' + LIKE_THE_BEST if score.is_like(best) else ''}"
 
 
-def _save_plot(path: Path, scores: dict[str, dict[Kind, Score]], kinds: Sequence[Kind], names: Sequence[str]) -> None:
+def _save_plot(
+    path: Path, scores: dict[str, dict[Measure, Score]], measures: Sequence[Measure], names: Sequence[str]
+) -> None:
     """Groups of bars, from above as in the table: a group per evaluation, a bar per run."""
-    figure = Figure(figsize=(9, 1 + 0.2 * len(kinds) * (1 + len(scores))), layout="constrained")
+    figure = Figure(figsize=(9, 1 + 0.2 * len(measures) * (1 + len(scores))), layout="constrained")
     axes, width = figure.subplots(), 0.8 / len(scores)
     for i, (run, row) in enumerate(scores.items()):
-        there = [j for j, kind in enumerate(kinds) if kind in row]
-        shown = [row[kinds[j]] for j in there]
+        there = [j for j, measure in enumerate(measures) if measure in row]
+        shown = [row[measures[j]] for j in there]
         errors = [[100 * (c.top1 - c.low) for c in shown], [100 * (c.high - c.top1) for c in shown]]
         places = [j + width * (i - (len(scores) - 1) / 2) for j in there]
         axes.barh(places, [100 * c.top1 for c in shown], width, xerr=errors, capsize=2, label=run)
-    axes.set_yticks(range(len(kinds)), names)
+    axes.set_yticks(range(len(measures)), names)
     axes.invert_yaxis()
     axes.set_xlabel("top-1 %")
     figure.legend(loc="outside upper right", ncols=3)

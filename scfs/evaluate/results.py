@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from scfs.distributed import first_does
 from scfs.engine import runfolder
 from scfs.engine.jsonfile import read_json, write_json
 
@@ -20,15 +21,22 @@ def run_of(target: str) -> Path | None:
 
 
 def results_folder(target: str, console: Console) -> Path | None:
-    """Where the results of a target will be kept: its run folder, unless it has none or that cannot be written to."""
-    folder = run_of(target)
-    if folder is None:
-        return None
-    read_results(folder)  # a damaged file is better found now
-    if not os.access(folder, os.W_OK):
-        console.print(f"{folder} cannot be written to: nothing will be kept there.", style="yellow", soft_wrap=True)
-        return None
-    return folder
+    """Where the results of a target will be kept: its run folder, unless it has none or that cannot be written to.
+
+    The first process decides for all.
+    """
+
+    def found() -> Path | None:
+        folder = run_of(target)
+        if folder is None:
+            return None
+        read_results(folder)  # a damaged file is better found now
+        if not os.access(folder, os.W_OK):
+            console.print(f"{folder} cannot be written to: nothing will be kept there.", style="yellow", soft_wrap=True)
+            return None
+        return folder
+
+    return first_does(found)
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:

@@ -69,7 +69,7 @@ def test_figures_of_different_sizes_and_networks_are_not_mixed(trained):
     for size, network, top1 in ((64, "teacher", 0.3), (96, "teacher", 0.4), (96, "student", 0.5)):
         result = entry(top1, low=0.2, high=0.6)
         add_result(trained, {**result, "settings": {"data": "a/photos", "size": size, "network": network}})
-    assert {kind.protocol: score.top1 for kind, score in latest(trained).items()} == {
+    assert {measure.protocol: score.top1 for measure, score in latest(trained).items()} == {
         "64 px": 0.3,
         "96 px": 0.4,
         "96 px, student": 0.5,
