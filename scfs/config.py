@@ -3,10 +3,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from scfs.errors import UserError
-from scfs.method.modes import Contrast, Plan, Variant, plan_of
+from scfs.method.modes import Contrast, ObjectiveName, Plan, Targets, Variant, plan_of
 
 FOREIGN = "timm model that another project's weights are of; empty: the usual are tried"
 Auto = Literal["auto"]
+DINO_OUT_DIM, CENTER_MOMENTUM = 65536, 0.9  # the paper's
 PrecisionName = Literal["float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -63,10 +64,19 @@ class Method(Settings):
     contrast: Contrast = Field("scfs", description="contrast mode, a row of the paper's table")
     variant: Variant = Field("paper", description="as the paper says or as its released code does")
     data_term: bool = Field(True, description="keep the contrast of pooled features (the paper's L_d)")
-    out_dim: Positive | Auto = Field(65536, description="outputs of the data head")
+    objective: ObjectiveName = Field("dino", description="loss of the data term; dino: the paper's self-distillation")
+    search_objective: ObjectiveName | Literal["same"] = Field("same", description="loss of the terms at the layers")
+    search_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="weight of the terms at the layers")
+    targets: Targets = Field("teacher", description="who gives the targets; student: its own views, as in SimCLR")
+    out_dim: Positive | Auto = Field(DINO_OUT_DIM, description="outputs of the data head, of objective dino")
     hidden_dim: Positive = Field(2048, description="hidden width of the data head")
-    bottleneck_dim: Positive = Field(256, description="width before the data head's last layer")
-    batch_norm: bool = Field(False, description="batch norm in the data head")
+    bottleneck_dim: Positive = Field(
+        256, description="width before the data head's last layer; outputs of the head of other objectives than dino"
+    )
+    batch_norm: bool = Field(False, description="batch norm in the data head of objective dino")
+    search_head: Literal["residual", "pooled"] = Field(
+        "residual", description="search heads; residual: the paper's; pooled: without the residual block, far cheaper"
+    )
     search_out_dim: Positive = Field(256, description="outputs of the search heads")
     search_hidden_dim: Positive = Field(2048, description="hidden width of the search heads")
     search_bottleneck_dim: Positive = Field(256, description="channels inside the search heads' residual block")
@@ -74,9 +84,44 @@ class Method(Settings):
     teacher_temp: Temperature | Auto = Field(0.07, description="teacher temperature after its warm-up")
     teacher_temp_start: Temperature = Field(0.04, description="teacher temperature at the first step")
     teacher_temp_warmup_epochs: Count | Auto = Field(50, description="epochs of linear warm-up of the temperature")
-    center_momentum: Share = 0.9
-    momentum: Share | Auto = Field(0.996, description="teacher momentum at the start; rises to 1 by a cosine")
+    centering: Literal["center", "sinkhorn"] = Field(
+        "center", description="what keeps outputs of objective dino balanced; sinkhorn: as in SwAV and DINOv2"
+    )
+    center_momentum: Share = CENTER_MOMENTUM
+    contrast_temp: Temperature = Field(0.1, description="temperature of objective info-nce")
+    momentum: Share | Auto = Field(0.996, description="teacher momentum at the start")
+    final_momentum: Share | Literal["same"] = Field(1.0, description="teacher momentum at the end, by a cosine")
     freeze_last_layer_epochs: Count = Field(1, description="epochs in which the data head's last layer stays put")
+
+    @model_validator(mode="after")
+    def _fits_objective(self) -> "Method":
+        """Refuse settings that exclude each other."""
+        objectives = {self.objective, self.layer_objective}
+        if self.objective != "dino" and self.out_dim not in (DINO_OUT_DIM, "auto"):
+            raise UserError(
+                f"method.out_dim {self.out_dim} is the number of outputs of objective dino; objective "
+                f"'{self.objective}' has none: omit it (method.bottleneck_dim is the width of its head's output)."
+            )
+        if "dino" not in objectives and self.centering != "center":
+            raise UserError(
+                f"method.centering '{self.centering}' is of objective dino, not '{self.objective}'; omit it."
+            )
+        if self.centering == "sinkhorn" and self.center_momentum != CENTER_MOMENTUM:
+            raise UserError(
+                f"method.center_momentum {self.center_momentum:g} is of a center, and method.centering is 'sinkhorn', "
+                "which has none; omit one of them."
+            )
+        if self.targets == "student" and "dino" in objectives:
+            raise UserError(
+                "method.targets = 'student' leaves objective dino no teacher to learn from, and it would collapse; "
+                "choose method.objective 'info-nce', 'coding-rate' or 'vicreg', or targets 'teacher'."
+            )
+        return self
+
+    @property
+    def layer_objective(self) -> ObjectiveName:
+        """The objective of the terms at the layers."""
+        return self.objective if self.search_objective == "same" else self.search_objective
 
     @property
     def plan(self) -> Plan:
@@ -113,11 +158,14 @@ class Views(Settings):
 class Optim(Settings):
     """How the student moves."""
 
-    name: Literal["sgd", "adamw", "lars"] = "sgd"
+    name: Literal["sgd", "adamw", "lars", "muon"] = "sgd"
     epochs: Positive = 200
     batch_size: Positive = Field(256, description="images per optimizer step, over all processes")
     accumulate: Positive = Field(1, description="parts into which each process splits its share of a batch")
-    precision: PrecisionName = Field("float32", description="arithmetic; halves by autocast")
+    precision: PrecisionName | Auto = Field(
+        "float32",
+        description="arithmetic; half precision by autocast; auto: bfloat16 where the device computes with it",
+    )
     lr: Annotated[float, Field(gt=0)] = Field(0.1, description="peak learning rate per 256 images of batch")
     # Differs from the paper: it gives neither a final rate nor clipping; these are the released code's.
     final_lr: Annotated[float, Field(ge=0)] = Field(0.0048, description="learning rate at the end, not scaled")

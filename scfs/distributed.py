@@ -90,6 +90,17 @@ def mean_over_processes(tensor: Tensor) -> Tensor:
     return mean / num_processes()
 
 
+def gather_images(values: Tensor) -> tuple[Tensor, int]:
+    """Tensors (..., B, K) of all processes side by side, and the index of this process's first image in them.
+
+    Gradients flow back to the process that each image came from.
+    """
+    if num_processes() == 1:
+        return values, 0
+    gathered: Tensor = _Gather.apply(values.contiguous())
+    return gathered, rank() * values.shape[-2]
+
+
 def total(*numbers: float) -> list[int]:
     """Whole numbers, each added up over all processes."""
     if num_processes() == 1:
@@ -244,3 +255,20 @@ class _Sum(torch.autograd.Function):
         total = grads[0].clone()
         dist.all_reduce(total)
         return total
+
+
+class _Gather(torch.autograd.Function):
+    """Tensors of all processes side by side along the axis before the last; each gets back the sum of its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        ctx.images = value.shape[-2]
+        parts = [torch.empty_like(value) for _ in range(num_processes())]
+        dist.all_gather(parts, value)
+        return torch.cat(parts, dim=-2)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        total = grads[0].contiguous().clone()
+        dist.all_reduce(total)
+        return total.narrow(-2, rank() * ctx.images, ctx.images)

@@ -24,6 +24,7 @@ from scfs.pretrain.step import Learner, schedule, train_step
 from scfs.recipe import check
 
 CPU = torch.device("cpu")
+POOLED = {"method.out_dim": "auto", "method.search_head": "pooled"}
 CASES = [
     {"method.contrast": "dino-no-multicrop"},
     {"method.contrast": "dino", "method.batch_norm": True},
@@ -33,6 +34,11 @@ CASES = [
     {"method.contrast": "roi-crop"},
     {"method.contrast": "scfs-no-multicrop", "method.data_term": False},
     {"method.contrast": "scfs", "run.gradient_checkpointing": True, "optim.name": "lars"},
+    {"method.contrast": "scfs", "method.objective": "info-nce", "method.out_dim": "auto", "method.targets": "student"},
+    {"method.contrast": "scfs-no-multicrop", "method.objective": "info-nce", **POOLED},
+    {"method.contrast": "scfs", "method.objective": "coding-rate", **POOLED, "optim.name": "muon"},
+    {"method.contrast": "roi-crop", "method.objective": "vicreg", **POOLED, "method.targets": "student"},
+    {"method.contrast": "dino-multilayer", "method.centering": "sinkhorn"},
     {"method.contrast": "dino", "backbone.name": "mobilenetv3_small_050"},  # norms with activations of their own
 ]
 IMAGES, STEPS = 4, 5

@@ -71,7 +71,7 @@ def _begin(folder: Path, rows: Sequence[Row], settings: Ablate) -> None:
     for row, settings_of_row in wanted.items():
         before = begun.get(row, settings_of_row)
         for name, value in settings_of_row.items():
-            if before.get(name) != value:
+            if before.get(name, value) != value:  # a setting that came later has its default
                 raise UserError(
                     f"{folder} was begun with {name} = {before.get(name)!r} for '{row}', not {value!r}; "
                     "choose another --folder."
@@ -96,7 +96,7 @@ def _check(rows: Sequence[Row], settings: Ablate) -> None:
         data, key = row.config.data, row.config.data.model_dump_json()
         if key not in num_images:
             num_images[key] = len(open_train(data.source, classes=data.classes, max_pixels=data.max_pixels))
-        config, _ = resolve(row.config, num_images[key])
+        config, _ = resolve(row.config, num_images[key], torch.device("cpu"))
         with torch.device("meta"):
             build_method(config)
 

@@ -35,7 +35,7 @@ class OurStep:
             }
         )
         torch.manual_seed(0)
-        self.config, _ = resolve(config, NUM_IMAGES)
+        self.config, _ = resolve(config, NUM_IMAGES, CPU)
         self.batch, self.learner = batch, build_learner(self.config, build_method(self.config), CPU)
         self.steps_per_epoch = NUM_IMAGES // num_images
 

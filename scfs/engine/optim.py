@@ -3,6 +3,7 @@ from typing import Any
 
 import torch
 from timm.optim.lars import Lars
+from timm.optim.muon import Muon
 from torch import Tensor, nn
 
 
@@ -16,7 +17,7 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
 
 
 def build_optimizer(name: str, module: nn.Module, *, nesterov: bool = False) -> torch.optim.Optimizer:
-    """SGD or LARS with momentum 0.9, or AdamW; rate and decay are set before each step by `set_rates`.
+    """SGD, LARS or Muon with momentum 0.9, or AdamW; rate and decay are set before each step by `set_rates`.
 
     nesterov: of SGD's momentum.
     """
@@ -27,6 +28,17 @@ def build_optimizer(name: str, module: nn.Module, *, nesterov: bool = False) -> 
             # As without: but all must have one, and a frozen layer's would come later.
             sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return sgd
+    if name == "muon":
+        # Orthogonalised momentum for weights, AdamW at a fifth of the rate for biases and norms.
+        return Muon(
+            groups,
+            lr=0.0,
+            momentum=0.9,
+            nesterov=True,
+            adjust_lr_fn="original",
+            betas=(0.9, 0.99),
+            fallback_lr_scale=0.2,
+        )
     if name == "lars":
         return Lars(groups, lr=0.0, momentum=0.9)  # adapts the rates of weights, not of biases and norms
     return torch.optim.AdamW(groups, lr=0.0, fused=True)

@@ -7,16 +7,22 @@ from scfs.errors import UserError
 
 
 def saved_state(
-    path: Path, settings: dict[str, Any], *, is_free: Callable[[str], bool], otherwise: str
+    path: Path,
+    settings: dict[str, Any],
+    *,
+    is_free: Callable[[str], bool],
+    otherwise: str,
+    defaults: dict[str, Any] | None = None,
 ) -> dict[str, Any] | None:
     """A job's last state, if there is one; it must be of the same settings, but for those that are free.
 
-    `otherwise` says what to do if the settings are meant to differ.
+    `otherwise` says what to do if the settings are meant to differ. A state that was saved before a setting existed has
+    its default.
     """
     if not path.exists():
         return None
     saved = checkpoint.load(path)
-    theirs, ours = dict(flat(saved["settings"])), dict(flat(settings))
+    theirs, ours = dict(flat(defaults or {})) | dict(flat(saved["settings"])), dict(flat(settings))
     for name in theirs | ours:
         if not is_free(name) and theirs.get(name) != ours.get(name):
             raise UserError(

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from scfs.method.heads import ProjectionHead, SearchHead
+from scfs.method.heads import DataHead, LayerHead
 
 # V any views, B images per process, C channels, H W map height and width
 
@@ -23,7 +23,7 @@ class Encoder(nn.Module):
     training on several processes.
     """
 
-    def __init__(self, backbone: nn.Module, head: ProjectionHead | None, search_heads: Sequence[SearchHead]):
+    def __init__(self, backbone: nn.Module, head: DataHead | None, search_heads: Sequence[LayerHead]):
         super().__init__()
         self.backbone = backbone
         self.head = head

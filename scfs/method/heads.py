@@ -46,6 +46,19 @@ class ProjectionHead(nn.Module):
         return F.linear(F.normalize(projected, dim=-1), unit_rows)
 
 
+class EmbeddingHead(nn.Module):
+    """An MLP on pooled features, a batch norm after each linear layer, for objectives without a softmax (as SimCLR)."""
+
+    def __init__(self, in_dim: int, out_dim: int, *, hidden_dim: int = 2048):
+        super().__init__()
+        self.out_dim = out_dim
+        self.mlp = normed_mlp(in_dim, hidden_dim, out_dim)
+
+    def forward(self, *passes: Tensor) -> Tensor:
+        """Embeddings (V, B, K) of the views of all passes: pooled features (V, B, C) of each, normed by themselves."""
+        return torch.cat([self.mlp(pooled.flatten(0, -2)).unflatten(0, pooled.shape[:-1]) for pooled in passes])
+
+
 class SearchHead(nn.Module):
     """Residual bottleneck, average pool and two linear layers over a map (appendix B, b).
 
@@ -62,13 +75,7 @@ class SearchHead(nn.Module):
         self.mix_norm = nn.BatchNorm2d(bottleneck_dim)
         self.expand = nn.Conv2d(bottleneck_dim, channels, 1, bias=False)
         self.expand_norm = nn.BatchNorm2d(channels)
-        self.mlp = nn.Sequential(
-            nn.Linear(channels, hidden_dim),
-            nn.BatchNorm1d(hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, out_dim),
-            nn.BatchNorm1d(out_dim),
-        )
+        self.mlp = normed_mlp(channels, hidden_dim, out_dim)
 
     def forward(self, maps: Tensor, attention: Tensor | None = None) -> Tensor:
         """Logits of maps (Eq. 10).
@@ -92,3 +99,40 @@ class SearchHead(nn.Module):
         out = out.add_(maps) if attention is None else out.addcmul_(attention, maps)
         logits: Tensor = F.normalize(self.mlp(F.relu_(out).mean(dim=(-2, -1)).flatten(0, -2)), dim=-1)
         return logits.unflatten(0, lead)
+
+
+class PooledSearchHead(nn.Module):
+    """The search head without its residual block: average pool and two linear layers.
+
+    Attended maps are pooled before any weight meets them, so a pair of views costs a vector, not a map.
+    """
+
+    def __init__(self, channels: int, out_dim: int = 256, *, hidden_dim: int = 2048):
+        super().__init__()
+        self.out_dim = out_dim
+        self.mlp = normed_mlp(channels, hidden_dim, out_dim)
+
+    def forward(self, maps: Tensor, attention: Tensor | None = None) -> Tensor:
+        """As `SearchHead`: (V, B, C, H, W) -> (V, B, K); with attention (V, N, B, H, W) -> (V, N, B, K)."""
+        if attention is None:
+            pooled = maps.mean(dim=(-2, -1))  # (V, B, C)
+        else:
+            height, width = maps.shape[-2:]
+            pooled = torch.einsum("vnbhw,vbchw->vnbc", attention.to(maps.dtype), maps) / (height * width)
+        logits: Tensor = F.normalize(self.mlp(pooled.flatten(0, -2)), dim=-1)
+        return logits.unflatten(0, pooled.shape[:-1])
+
+
+DataHead = ProjectionHead | EmbeddingHead
+LayerHead = SearchHead | PooledSearchHead
+
+
+def normed_mlp(in_dim: int, hidden_dim: int, out_dim: int) -> nn.Sequential:
+    """Two linear layers with a batch norm after each and ReLU between."""
+    return nn.Sequential(
+        nn.Linear(in_dim, hidden_dim),
+        nn.BatchNorm1d(hidden_dim),
+        nn.ReLU(),
+        nn.Linear(hidden_dim, out_dim),
+        nn.BatchNorm1d(out_dim),
+    )

@@ -49,6 +49,20 @@ def sharpen(logits: Tensor, temperature: float) -> Tensor:
 
 
 @torch.no_grad()
+def sinkhorn(logits: Tensor, temperature: float, iterations: int = 3) -> Tensor:
+    """Teacher probabilities of logits (..., K) in which every output has an equal part of the batch (Sinkhorn-Knopp).
+
+    In place of a center, as in SwAV and DINOv2.
+    """
+    scaled = widen(logits).flatten(0, -2) / temperature
+    probs = (scaled - scaled.max()).exp()  # (samples, K)
+    for _ in range(iterations):
+        probs = probs / probs.sum(dim=0, keepdim=True).clamp(min=1e-30)
+        probs = probs / probs.sum(dim=1, keepdim=True).clamp(min=1e-30)
+    return probs.view_as(logits)
+
+
+@torch.no_grad()
 def entropy(probs: Tensor) -> Tensor:
     """Mean entropy of probabilities (..., K) as a share of ln K: 0 is certain, 1 is uniform."""
     return -torch.xlogy(probs, probs).sum(dim=-1).mean() / math.log(probs.shape[-1])

@@ -3,6 +3,8 @@ from typing import Literal
 
 Contrast = Literal["dino-no-multicrop", "dino", "dino-multilayer", "scfs", "roi-crop", "scfs-no-multicrop"]
 Variant = Literal["paper", "released"]
+ObjectiveName = Literal["dino", "info-nce", "coding-rate", "vicreg"]
+Targets = Literal["teacher", "student"]  # the network that gives the targets
 Pass = Literal["global", "local"]  # the student sees its global views in one pass, its local views in another
 
 

@@ -1,6 +1,9 @@
 from typing import Any, NamedTuple
 
+import torch
+
 from scfs.config import Config
+from scfs.engine.precision import computes_in_bfloat16
 
 # Differs from the paper: its settings are for ImageNet; `auto` follows the number of images and steps.
 LONG_RUN_EPOCHS = 100  # from here on the paper's warm-ups fit
@@ -14,8 +17,8 @@ class Choice(NamedTuple):
     reason: str
 
 
-def resolve(config: Config, num_images: int) -> tuple[Config, list[Choice]]:
-    """Replace every `auto` that depends on the data or the length of the run."""
+def resolve(config: Config, num_images: int, device: torch.device) -> tuple[Config, list[Choice]]:
+    """Replace every `auto` that depends on the data, the length of the run or the device."""
     steps_per_epoch = num_images // config.optim.batch_size
     steps = steps_per_epoch * config.optim.epochs
     choices = [
@@ -24,6 +27,7 @@ def resolve(config: Config, num_images: int) -> tuple[Config, list[Choice]]:
             *_method_choices(config, num_images, steps),
             *_view_choices(config),
             _warmup_choice(config),
+            _precision_choice(device),
             Choice("run.checkpoint_every_steps", steps_per_epoch, "once an epoch"),
         )
         if _get(config, choice.setting) == "auto"
@@ -36,12 +40,13 @@ def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]
     out_dim = min(65536, max(256, 2 ** (num_images // 8).bit_length() // 2))
     horizon = min(250, max(10, steps // 10))
     temp = 0.07 if long_run else config.method.teacher_temp_start
+    out_dim_choice = Choice(
+        "method.out_dim",
+        out_dim,
+        f"about {num_images // out_dim} of {num_images} images per output; the paper's is 65536",
+    )
     return [
-        Choice(
-            "method.out_dim",
-            out_dim,
-            f"about {num_images // out_dim} of {num_images} images per output; the paper's is 65536",
-        ),
+        *([out_dim_choice] if config.method.objective == "dino" else []),  # others have no such outputs
         Choice(
             "method.momentum",
             round(1 - 1 / horizon, 4),
@@ -76,6 +81,12 @@ def _warmup_choice(config: Config) -> Choice:
     return Choice(
         "optim.warmup_epochs", round(epochs / 10, 2), f"a tenth of {epochs} epochs; the paper's 10 are for 200"
     )
+
+
+def _precision_choice(device: torch.device) -> Choice:
+    if computes_in_bfloat16(device):
+        return Choice("optim.precision", "bfloat16", f"this {device.type} computes with it, in about half the time")
+    return Choice("optim.precision", "float32", f"this {device.type} does not compute with bfloat16 by itself")
 
 
 def _get(config: Config, setting: str) -> Any:

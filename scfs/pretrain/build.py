@@ -5,15 +5,17 @@ from typing import cast
 import torch
 
 from scfs.backbones import Backbone, load_weights
-from scfs.config import Config
-from scfs.distributed import mean_over_processes, parallel, synchronise_batch_norms
+from scfs.config import Config, Method
+from scfs.distributed import gather_images, mean_over_processes, parallel, synchronise_batch_norms
 from scfs.engine.convolution import learn_by_products
 from scfs.engine.optim import build_optimizer
 from scfs.engine.precision import Precision
 from scfs.engine.recompute import recompute_blocks
 from scfs.errors import UserError
 from scfs.method.encoder import Encoder
-from scfs.method.heads import ProjectionHead, SearchHead
+from scfs.method.heads import DataHead, EmbeddingHead, LayerHead, PooledSearchHead, ProjectionHead, SearchHead
+from scfs.method.modes import ObjectiveName
+from scfs.method.objectives import CodingRate, InfoNCE, Objective, SelfDistillation, VarianceCovariance
 from scfs.method.scfs import SCFS
 from scfs.pretrain.step import Learner
 
@@ -30,35 +32,58 @@ def build_method(config: Config) -> SCFS:
     backbone.check_sizes(config.views.global_size, *[config.views.local_size][: config.num_local_views])
     if not method.data_term:
         _leave_out_the_end(backbone, config.views.global_size)
-    head = (
-        ProjectionHead(
-            backbone.num_features,
-            int(method.out_dim),
-            hidden_dim=method.hidden_dim,
-            bottleneck_dim=method.bottleneck_dim,
-            batch_norm=method.batch_norm,
-        )
-        if method.data_term
-        else None
-    )
+    head = build_head(method, backbone.num_features) if method.data_term else None
     search_heads = [
-        SearchHead(
-            channels,
-            method.search_out_dim,
-            hidden_dim=method.search_hidden_dim,
-            bottleneck_dim=method.search_bottleneck_dim,
-        )
-        for channels in (backbone.channels if method.plan.uses_maps else [])
+        build_search_head(method, channels) for channels in (backbone.channels if method.plan.uses_maps else [])
     ]
     return SCFS(
         Encoder(backbone, head, search_heads),
         layers=backbone.layers,
         contrast=method.contrast,
         variant=method.variant,
-        student_temp=method.student_temp,
         center_momentum=method.center_momentum,
+        objective=build_objective(method, method.objective),
+        search_objective=build_objective(method, method.layer_objective),
+        search_weight=method.search_weight,
+        targets=method.targets,
         mean_over_processes=mean_over_processes,
     )
+
+
+def build_head(method: Method, num_features: int) -> DataHead:
+    """The head of the data term: DINO's, or an embedding for objectives that have no outputs to choose among."""
+    if method.objective != "dino":
+        return EmbeddingHead(num_features, method.bottleneck_dim, hidden_dim=method.hidden_dim)
+    return ProjectionHead(
+        num_features,
+        int(method.out_dim),
+        hidden_dim=method.hidden_dim,
+        bottleneck_dim=method.bottleneck_dim,
+        batch_norm=method.batch_norm,
+    )
+
+
+def build_search_head(method: Method, channels: int) -> LayerHead:
+    """The head of one search layer."""
+    if method.search_head == "pooled":
+        return PooledSearchHead(channels, method.search_out_dim, hidden_dim=method.search_hidden_dim)
+    return SearchHead(
+        channels,
+        method.search_out_dim,
+        hidden_dim=method.search_hidden_dim,
+        bottleneck_dim=method.search_bottleneck_dim,
+    )
+
+
+def build_objective(method: Method, name: ObjectiveName) -> Objective:
+    """How head outputs are contrasted with their targets."""
+    if name == "info-nce":
+        return InfoNCE(method.contrast_temp, gather=gather_images)
+    if name == "coding-rate":
+        return CodingRate(gather=gather_images)
+    if name == "vicreg":
+        return VarianceCovariance(gather=gather_images)
+    return SelfDistillation(method.student_temp, method.centering, gather=gather_images)
 
 
 def _leave_out_the_end(backbone: Backbone, size: int) -> None:

@@ -1,58 +1,74 @@
+import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from scfs.errors import UserError
 
 WINDOW = 30  # steps whose mean is judged
-PATIENCE = 0.1  # share of the run before anything is judged: every run starts near ln K
+PATIENCE = 0.1  # fraction of the run before anything is judged: every run starts near ln K
 
-UNIFORM_ENTROPY = 0.98  # of ln K
-UNIFORM_LOSS = 0.02  # distance from ln K, as a share of it
+FLAT = 0.8  # fraction of a head's outputs that the teacher uses, exp(entropy) / K; of random weights about a third
+CERTAIN = 0.02  # loss of a head, as a fraction of ln K
 MIN_SPREAD = 0.02
 
 
 class Health:
-    """Is it learning? Watches the loss and the vitals, and warns once of each way to collapse.
+    """Is it learning? Watches the loss, entropy and spread of every head and the spread of features.
 
-    `uniform_loss` is the loss when the teacher finds all outputs alike: ln K, summed over the heads.
+    Warns once of each way to collapse. num_outputs: K of the head of a term, None where it has no softmax.
     """
 
-    def __init__(self, total_steps: int, uniform_loss: float):
+    def __init__(self, total_steps: int, num_outputs: Callable[[str], int | None]):
         self.first_step = max(WINDOW, int(total_steps * PATIENCE))
-        self.uniform_loss = uniform_loss
-        self.recent: deque[tuple[float, float, float]] = deque(maxlen=WINDOW)
+        self.num_outputs = num_outputs
+        self.recent: deque[Mapping[str, float]] = deque(maxlen=WINDOW)
         self.warned: set[str] = set()
 
     def check(self, step: int, numbers: Mapping[str, float]) -> Iterator[str]:
         """Warnings, each with a remedy, after `step` steps; `numbers` are those of the last one."""
-        self.recent.append((numbers["loss"], numbers["teacher_entropy"], numbers["feature_spread"]))
+        self.recent.append(numbers)
         if step < self.first_step or len(self.recent) < WINDOW:
             return
-        for kind, message in self._findings():
+        means = {name: sum(row[name] for row in self.recent) / WINDOW for name in numbers}
+        for kind, message in self._findings(means):
             if kind not in self.warned:
                 self.warned.add(kind)
                 yield message
 
-    def _findings(self) -> Iterator[tuple[str, str]]:
-        loss, entropy, spread = (sum(column) / WINDOW for column in zip(*self.recent, strict=True))
-        if abs(loss - self.uniform_loss) < UNIFORM_LOSS * self.uniform_loss and entropy > UNIFORM_ENTROPY:
-            yield (
-                "uniform",
-                f"the loss sits at ln K ({self.uniform_loss:.2f} over all heads): "
-                "the teacher finds all outputs alike and teaches nothing. "
-                "Lower method.teacher_temp (0.04) or method.out_dim, or set method.batch_norm = true.",
-            )
-        if spread < MIN_SPREAD:
+    def _findings(self, means: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+        for name in means:
+            kind, _, term = name.partition("/")
+            if kind == "loss" and term and (outputs := self.num_outputs(term)) is not None:
+                yield from self._softmax_findings(term, outputs, means)
+            if kind == "spread" and means[name] < MIN_SPREAD:
+                yield (
+                    name,
+                    f"the head of '{term}' gives nearly the same output for all images (spread {means[name]:.3f}) and "
+                    "teaches nothing. Lower optim.lr or lengthen optim.warmup_epochs; with objective dino lower "
+                    "method.teacher_temp, or set method.batch_norm = true.",
+                )
+        if means["feature_spread"] < MIN_SPREAD:
             yield (
                 "collapse",
-                f"the features of all images are nearly the same (spread {spread:.3f}): the network is collapsing. "
-                "Lower optim.lr, lengthen optim.warmup_epochs, or raise method.momentum.",
+                f"the features of all images are nearly the same (spread {means['feature_spread']:.3f}): the network "
+                "is collapsing. Lower optim.lr, lengthen optim.warmup_epochs, or raise method.momentum.",
             )
-        if loss < UNIFORM_LOSS * self.uniform_loss:
+
+    def _softmax_findings(self, term: str, outputs: int, means: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+        log_k, entropy = math.log(outputs), means[f"entropy/{term}"]
+        used = math.exp((entropy - 1) * log_k)
+        if used > FLAT:
             yield (
-                "constant",
-                f"the loss is almost 0 ({loss:.3f}): one output wins for every image. "
+                f"flat/{term}",
+                f"the head of '{term}' is flat: the teacher spreads its answer over {used:.0%} of {outputs} outputs "
+                f"(entropy {entropy:.3f} of ln K) and teaches nothing. Lower method.teacher_temp or method.out_dim, "
+                "set method.batch_norm = true, or choose method.objective = 'info-nce'.",
+            )
+        if means[f"loss/{term}"] < CERTAIN * log_k:
+            yield (
+                f"constant/{term}",
+                f"the loss of '{term}' is almost 0 ({means[f'loss/{term}']:.3f}): one output wins for every image. "
                 "Raise method.teacher_temp, or lower method.center_momentum so that the center follows faster.",
             )
 

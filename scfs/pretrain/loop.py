@@ -81,7 +81,7 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
         raise UserError(
             f"optim.batch_size {config.optim.batch_size} is larger than the data ({len(source)} images); lower it."
         )
-    config, choices = resolve(config, len(source))
+    config, choices = resolve(config, len(source), device)
     torch.manual_seed(config.seed)
     method = build_method(config)
     if config.backbone.init and fresh:
@@ -138,7 +138,7 @@ def run(job: Job, folder: Path, first_step: int, score: OnlineKnn, console: Cons
     """The loop: step, watch, log, score, save."""
     config, learner, optim, every = job.config, job.learner, job.config.optim, job.config.run
     log = open_log(folder, first_step, every.loggers, config.model_dump(mode="json"))
-    health = Health(job.total_steps, learner.method.uniform_loss)
+    health = Health(job.total_steps, learner.method.num_outputs)
     unreadables = Unreadables(folder, len(job.source), config.data.max_unreadable)
 
     with Interrupt() as interrupt, ProgressDisplay(console, job.total_steps, first_step) as display:

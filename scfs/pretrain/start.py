@@ -27,6 +27,7 @@ def find_checkpoint(folder: Path, config: Config, num_images: int) -> dict[str, 
         config.model_dump(mode="json"),
         is_free=is_free,
         otherwise="start another run folder",
+        defaults=Config().model_dump(mode="json"),
     )
     if saved is not None and saved.get("images", num_images) != num_images:
         raise UserError(

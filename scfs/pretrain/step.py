@@ -14,6 +14,7 @@ from scfs.engine.optim import clip_gradients, load_optimizer, set_rates
 from scfs.engine.precision import Precision
 from scfs.engine.schedules import cosine, linear
 from scfs.errors import UserError
+from scfs.method.heads import ProjectionHead
 from scfs.method.scfs import SCFS
 
 
@@ -39,6 +40,7 @@ def schedule(config: Config, step: int, steps_per_epoch: int) -> Now:
     total = optim.epochs * steps_per_epoch
     decay = optim.weight_decay
     final_decay = decay if optim.final_weight_decay == "same" else optim.final_weight_decay
+    final_momentum = float(method.momentum if method.final_momentum == "same" else method.final_momentum)
     return Now(
         step=step,
         lr=cosine(
@@ -55,7 +57,7 @@ def schedule(config: Config, step: int, steps_per_epoch: int) -> Now:
             start=method.teacher_temp_start,
             end=float(method.teacher_temp),
         ),
-        momentum=cosine(step, total, start=float(method.momentum), end=1.0),
+        momentum=cosine(step, total, start=float(method.momentum), end=final_momentum),
         last_layer_frozen=step < method.freeze_last_layer_epochs * steps_per_epoch,
     )
 
@@ -89,7 +91,7 @@ def train_step(
 ) -> dict[str, float]:
     """One update of student, centers and teacher from one or more parts of a batch.
 
-    Returns the losses and vitals by name, as logged: means over the parts and over all processes.
+    Returns the losses and diagnostics by name, as logged: means over the parts and over all processes.
     """
     method, optimizer, precision = learner.method, learner.optimizer, learner.precision
     set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay)
@@ -105,7 +107,7 @@ def train_step(
             f"The loss became {numbers['loss']} at step {now.step}; lower optim.lr or lengthen optim.warmup_epochs, "
             "and start again or resume from the last checkpoint."
         )
-    if now.last_layer_frozen and method.student.head is not None:
+    if now.last_layer_frozen and isinstance(method.student.head, ProjectionHead):
         method.student.head.last.weight.grad = None
     precision.unscale(optimizer)
     clip_gradients(method.student.parameters(), clip, clip_norm)
@@ -124,8 +126,8 @@ def _backward(
     views = batch.to(learner.precision.device).normalised()
     with nullcontext() if last else unsynchronised(learner.parallel):
         with learner.precision.autocast():
-            losses, vitals = learner.parallel(views, teacher_temp)
+            losses, diagnostics = learner.parallel(views, teacher_temp)
         loss = torch.stack(list(losses.values())).sum()
         learner.precision.backward(loss * share)
-    named = {"loss": loss, **{f"loss/{name}": value for name, value in losses.items()}, **vitals}
+    named = {"loss": loss, **{f"loss/{name}": value for name, value in losses.items()}, **diagnostics}
     return {name: value.detach() for name, value in named.items()}

@@ -143,7 +143,7 @@ def test_sharpen():
     close(sharpen(logits, 0.05), tensor([[loops.softmax(row, None, 0.05) for row in v] for v in logits.tolist()]))
 
 
-def test_vitals():
+def test_entropy_and_spread():
     probs, pooled = torch.softmax(normal(G, B, K), dim=-1), normal(G, B, C)
     rows = probs.flatten(0, 1)
     close(entropy(probs), torch.stack([-(row * row.log()).sum() for row in rows]).mean() / math.log(K))

@@ -27,7 +27,7 @@ def test_autocast_losses_are_float32_and_near(contrast, variant):
         assert loss.dtype == torch.float32, name
         assert loss.item() == pytest.approx(expected[name].item(), rel=0.05, abs=0.02), name
         assert loss != expected[name], f"{name} did not run under autocast"
-    for value in output.vitals.values():
+    for value in output.diagnostics.values():
         assert value.dtype == torch.float32
     sum(output.losses.values()).backward()
     assert all(p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in model.student.parameters())
@@ -41,7 +41,7 @@ def test_float64_passes_through(contrast, variant):
     """No step of the way narrows: a change far below float32's reach shows in every loss."""
     model, batch = make_model(contrast, variant), make_batch()
     output = model(batch, TEACHER_TEMP)
-    for value in [*output.losses.values(), *output.vitals.values()]:
+    for value in [*output.losses.values(), *output.diagnostics.values()]:
         assert value.dtype == torch.float64
     nudged = batch._replace(global_views=batch.global_views * (1 + 1e-12), local_views=batch.local_views * (1 - 1e-12))
     with torch.no_grad():

@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from scfs.config import Config
 from scfs.pretrain.auto import resolve
@@ -12,7 +13,7 @@ AUTO = {
 
 def resolved(num_images, epochs, batch_size=256, **flags):
     flags = {"optim.epochs": epochs, "optim.batch_size": batch_size, "optim.final_lr": 0.0, **flags}
-    return resolve(check(Config, AUTO, flags), num_images)
+    return resolve(check(Config, AUTO, flags), num_images, torch.device("cpu"))
 
 
 def test_at_the_papers_size_it_chooses_the_papers_settings():

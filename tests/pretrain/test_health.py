@@ -5,11 +5,21 @@ import pytest
 from scfs.pretrain.health import WINDOW, Health
 
 K = 1024
+HEALTHY = {
+    "loss": 3.0,
+    "loss/view": 3.0,
+    "entropy/view": 0.8,
+    "spread/view": 0.5,
+    "loss/search/layer4": 2.0,
+    "entropy/search/layer4": 0.7,
+    "spread/search/layer4": 0.5,
+    "feature_spread": 0.5,
+}
 
 
-def warnings(steps=400, total=1000, **numbers):
-    values = {"loss": 3.0, "teacher_entropy": 0.5, "feature_spread": 0.5, **numbers}
-    health = Health(total, math.log(K))
+def warnings(steps=400, total=1000, outputs=K, **numbers):
+    values = {**HEALTHY, **numbers}
+    health = Health(total, lambda _: outputs)
     return [(step, text) for step in range(1, steps + 1) for text in health.check(step, values)]
 
 
@@ -20,9 +30,11 @@ def test_a_healthy_run_is_left_in_peace():
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
-        ({"loss": math.log(K), "teacher_entropy": 0.999}, ["ln K", "method.teacher_temp"]),
+        ({"loss/view": math.log(K), "entropy/view": 0.98}, ["head of 'view' is flat", "method.teacher_temp"]),
+        ({"entropy/search/layer4": 0.99}, ["head of 'search/layer4' is flat", "method.objective"]),
         ({"feature_spread": 0.005}, ["collapsing", "optim.lr"]),
-        ({"loss": 0.01, "teacher_entropy": 0.0}, ["one output wins", "center_momentum"]),
+        ({"spread/view": 0.005}, ["head of 'view'", "same output for all images"]),
+        ({"loss/view": 0.01, "entropy/view": 0.0}, ["'view'", "one output wins", "center_momentum"]),
     ],
 )
 def test_each_collapse_is_told_once_with_a_remedy(numbers, words):
@@ -33,7 +45,17 @@ def test_each_collapse_is_told_once_with_a_remedy(numbers, words):
 
 
 def test_the_loss_of_a_sharp_teacher_may_pass_ln_k():
-    assert warnings(**{"loss": math.log(K), "teacher_entropy": 0.4}) == []
+    assert warnings(**{"loss/view": math.log(K), "entropy/view": 0.4}) == []
+
+
+def test_flat_means_the_same_for_few_outputs_and_for_many():
+    """Random weights at the paper's temperature have an entropy of 0.96 with 65,536 outputs: not flat."""
+    assert warnings(outputs=65536, **{"entropy/view": 0.964}) == []
+    assert warnings(outputs=64, **{"entropy/view": 0.964}) != []
+
+
+def test_without_a_softmax_there_is_nothing_to_be_flat_or_constant():
+    assert warnings(outputs=None, **{"loss/view": 0.0, "entropy/view": 1.0}) == []
 
 
 def test_a_short_run_is_judged_after_a_window():
@@ -42,9 +64,8 @@ def test_a_short_run_is_judged_after_a_window():
 
 
 def test_recovering_after_the_start_is_no_alarm():
-    health = Health(1000, math.log(K))
+    health = Health(1000, lambda _: K)
     said = []
     for step in range(1, 300):
-        spread = 0.0 if step < 70 else 0.5
-        said += health.check(step, {"loss": 3.0, "teacher_entropy": 0.5, "feature_spread": spread})
+        said += health.check(step, {**HEALTHY, "feature_spread": 0.0 if step < 70 else 0.5})
     assert said == []
