@@ -141,7 +141,7 @@ def _pretrain(words: Words) -> None:
 
 
 def _knn(words: Words) -> None:
-    from scfs.config import Knn
+    from scfs.evaluate.settings import Knn
 
     if (settings := _settings(Knn, words, "knn RUN_OR_WEIGHTS", "Score a backbone by its nearest neighbours.")) is None:
         return
@@ -153,7 +153,7 @@ def _knn(words: Words) -> None:
 
 
 def _linear(words: Words) -> None:
-    from scfs.config import Linear
+    from scfs.evaluate.settings import Linear
 
     about = "Score a backbone by linear classifiers on its frozen features."
     if (settings := _settings(Linear, words, "linear RUN_OR_WEIGHTS", about)) is None:
@@ -166,7 +166,7 @@ def _linear(words: Words) -> None:
 
 
 def _finetune(words: Words) -> None:
-    from scfs.config import Finetune
+    from scfs.evaluate.settings import Finetune
     from scfs.recipe import read_toml
 
     about = "Score a backbone by training all of it with labels."
@@ -183,7 +183,7 @@ def _finetune(words: Words) -> None:
 
 
 def _predict(words: Words) -> None:
-    from scfs.config import Predict
+    from scfs.evaluate.settings import Predict
 
     about = "Name the class of each image with a run's trained probe."
     if (settings := _settings(Predict, words, "predict RUN SOURCE [OUT.csv]", about)) is None:
@@ -196,7 +196,8 @@ def _predict(words: Words) -> None:
 
 
 def _ablate(words: Words) -> None:
-    from scfs.config import Ablate, Config
+    from scfs.ablate.settings import Ablate
+    from scfs.config import Config
     from scfs.recipe import check, read_flags, read_toml
 
     tables = ("modes", "layers", "locals", "backbones")
@@ -229,7 +230,7 @@ def _compare(words: Words) -> None:
 
 
 def _embed(words: Words) -> None:
-    from scfs.config import Embed
+    from scfs.evaluate.settings import Embed
 
     about = "Features of images, or the images most like one."
     if (settings := _settings(Embed, words, "embed RUN_OR_WEIGHTS SOURCE [OUT]", about)) is None:
@@ -242,7 +243,7 @@ def _embed(words: Words) -> None:
 
 
 def _export(words: Words) -> None:
-    from scfs.config import Export
+    from scfs.evaluate.settings import Export
 
     about = "A backbone for timm (.safetensors) or torchvision (.pth)."
     if (settings := _settings(Export, words, "export RUN_OR_WEIGHTS OUT", about)) is None:

@@ -4,7 +4,7 @@ import pytest
 
 from scfs.ablate import job
 from scfs.ablate.rows import TABLES
-from scfs.config import Ablate
+from scfs.ablate.settings import Ablate
 from scfs.evaluate.results import read_results
 
 ROWS = {

@@ -44,6 +44,18 @@ def refused(answer, *parts):
         (["--method.data_term", "false", "--backbone.name", "efficientnet_b0"], ["never train 'net.conv_head.weight'"]),
         (["--optim.accumulate", "4", "--optim.batch_size", "4", "--views.num_local_views", "1"], ["optim.accumulate"]),
         (["--optim.batch_size", "1", "--views.num_local_views", "1"], ["raise optim.batch_size"]),
+        (["--method.objective", "coding-rate"], ["method.out_dim 32", "'coding-rate' has none", "omit it"]),
+        (["--method.centering", "sinkhorn", "--method.center_momentum", "0.5"], ["center_momentum 0.5", "'sinkhorn'"]),
+        (
+            ["--method.objective", "vicreg", "--method.out_dim", "auto", "--method.centering", "sinkhorn"],
+            ["method.centering 'sinkhorn'", "not 'vicreg'"],
+        ),
+        (["--method.targets", "student"], ["leaves objective dino no teacher", "'info-nce'"]),
+        (
+            ["--method.objective", "info-nce", "--method.out_dim", "auto", "--optim.accumulate", "4"],
+            ["two or more at a time", "optim.accumulate"],
+        ),
+        (["--method.objective", "simclr"], ["'method.objective'", "'info-nce'"]),
         (["--backbone.layers", "layer9"], ["no layer 'layer9'", "layer4"]),
         (["--backbone.layers", "layer3", "layer2"], ["from shallow to deep"]),
         (["--backbone.name", "resnet5000"], ["timm knows no model 'resnet5000'"]),

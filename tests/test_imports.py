@@ -37,8 +37,9 @@ METHOD_ARROWS = {
     "search": set(),
     "heads": set(),
     "losses": {"search"},
+    "objectives": {"losses", "search"},
     "encoder": {"heads"},
-    "scfs": {"encoder", "search", "heads", "losses", "modes"},
+    "scfs": {"encoder", "search", "heads", "losses", "objectives", "modes"},
 }
 
 

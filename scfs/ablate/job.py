@@ -9,8 +9,9 @@ from rich.console import Console
 
 from scfs import distributed
 from scfs.ablate.rows import TABLES, Row
+from scfs.ablate.settings import Ablate
 from scfs.ablate.table import Measured, write_table
-from scfs.config import Ablate, Config, Knn, Linear
+from scfs.config import Config
 from scfs.data.sources import open_labelled, open_train
 from scfs.engine import runfolder
 from scfs.engine.fit import FREE
@@ -21,6 +22,7 @@ from scfs.evaluate.job import knn
 from scfs.evaluate.knn import HEADLINE_K
 from scfs.evaluate.linear import linear
 from scfs.evaluate.results import read_results
+from scfs.evaluate.settings import Knn, Linear
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_method
 from scfs.pretrain.loop import pretrain

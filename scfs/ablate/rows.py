@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from scfs.ablate.settings import Ablate
 from scfs.backbones import Backbone
-from scfs.config import Ablate, Config
+from scfs.config import Config
 from scfs.errors import UserError
 from scfs.recipe import check
 

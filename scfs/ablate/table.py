@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scfs.ablate.rows import PAPER, Row
-from scfs.config import Ablate
+from scfs.ablate.settings import Ablate
 from scfs.engine.markdown import markdown_table
 
 HEAD = ("row", "k-NN %", "paper", "linear %", "paper", "images/s", "hours a run")

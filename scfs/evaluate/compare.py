@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from scfs.config import Knn, Linear
 from scfs.engine import runfolder
 from scfs.engine.markdown import markdown_table
 from scfs.errors import UserError
 from scfs.evaluate.results import read_results
+from scfs.evaluate.settings import Knn, Linear
 
 LIKE_THE_BEST = "~"
 USUAL = {"temperature": Knn().temperature, "blocks": Linear().blocks}

@@ -12,7 +12,6 @@ from rich.console import Console
 from torch import Tensor
 
 from scfs.backbones import Backbone, load_backbone
-from scfs.config import Embed
 from scfs.data.archives import archives_in
 from scfs.data.decode import Unreadable, decode
 from scfs.data.files import read_folder
@@ -23,6 +22,7 @@ from scfs.distributed import choose_device, is_first, process_group
 from scfs.engine.newfile import check_new, write_new
 from scfs.errors import UserError
 from scfs.evaluate.features import extract_shown
+from scfs.evaluate.settings import Embed
 
 ROWS = 10_000  # of a part of a Parquet file; its lists cannot hold more than 2^31 numbers together
 

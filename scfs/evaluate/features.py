@@ -59,6 +59,16 @@ def extract(
     return Extracted(labelled, places[order].tolist(), unreadable)
 
 
+def effective_rank(features: Tensor) -> float:
+    """How many directions features (images, C) use: the exponential of the entropy of their singular values (RankMe).
+
+    Between 1, all images alike up to a factor, and C. It needs no labels.
+    """
+    values = torch.linalg.svdvals(features.double())
+    fractions = values / values.sum().clamp(min=1e-300)
+    return float(torch.special.entr(fractions).sum().exp())
+
+
 def extract_shown(
     backbone: nn.Module,
     sources: Sequence[Source],

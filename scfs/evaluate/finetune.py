@@ -8,7 +8,6 @@ from rich.table import Table
 
 from scfs import distributed
 from scfs.backbones import Backbone
-from scfs.config import Finetune
 from scfs.data.lists import read_names
 from scfs.data.loader import num_cores
 from scfs.data.selection import class_balanced, named_in
@@ -18,6 +17,7 @@ from scfs.engine.jsonfile import short_name
 from scfs.engine.memory import keep_freed_memory
 from scfs.evaluate.results import record, results_folder
 from scfs.evaluate.scores import Accuracy
+from scfs.evaluate.settings import Finetune
 from scfs.evaluate.subject import open_subject
 from scfs.evaluate.tuned_folder import open_folder, read_grid, save_classifier
 from scfs.evaluate.tuning import Cell, Tuning

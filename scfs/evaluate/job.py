@@ -3,13 +3,13 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-from scfs.config import Knn
 from scfs.distributed import choose_device, is_first, process_group
 from scfs.evaluate.knn import HEADLINE_K, knn_accuracy
 from scfs.evaluate.layers import FINAL
 from scfs.evaluate.plots import save_bars
 from scfs.evaluate.results import record, results_folder
 from scfs.evaluate.scores import Accuracy
+from scfs.evaluate.settings import Knn
 from scfs.evaluate.subject import open_subject
 
 Scores = dict[str, dict[int, Accuracy]]  # by layer, then k

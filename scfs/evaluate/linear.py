@@ -9,7 +9,6 @@ from rich.table import Table
 from torch import Tensor
 
 from scfs import distributed
-from scfs.config import Linear
 from scfs.data.loader import CropDataset, StepSampler, crop_batches
 from scfs.data.selection import hold_out, split_by
 from scfs.data.views import normalised
@@ -21,6 +20,7 @@ from scfs.evaluate.probe_file import Probe, save_probe
 from scfs.evaluate.probes import Batch, ProbeLearner, Probes
 from scfs.evaluate.results import record, results_folder
 from scfs.evaluate.scores import Accuracy
+from scfs.evaluate.settings import Linear
 from scfs.evaluate.subject import Subject, open_subject
 
 QUICK = "Quick variant: features of centre crops, computed once; the paper's protocol crops anew in every epoch."

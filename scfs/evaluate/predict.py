@@ -5,7 +5,6 @@ from pathlib import Path
 from rich.console import Console
 
 from scfs.backbones import fingerprint, load_backbone
-from scfs.config import Predict
 from scfs.data.paths import readable
 from scfs.data.sources import open_train
 from scfs.distributed import choose_device, is_first, process_group
@@ -15,6 +14,7 @@ from scfs.evaluate.features import extract_shown
 from scfs.evaluate.probe_features import ProbeFeatures
 from scfs.evaluate.probe_file import load_probe
 from scfs.evaluate.results import run_of
+from scfs.evaluate.settings import Predict
 
 SHOWN = 20
 

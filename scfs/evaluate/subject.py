@@ -7,11 +7,11 @@ from rich.console import Console
 from torch import nn
 
 from scfs.backbones import Backbone, fingerprint, load_backbone
-from scfs.config import Evaluation
 from scfs.data.sources import Source, open_labelled
 from scfs.engine.jsonfile import short_name
 from scfs.evaluate.features import Extracted, extract_shown
 from scfs.evaluate.layers import LayerFeatures
+from scfs.evaluate.settings import Evaluation
 
 
 @dataclass(frozen=True)

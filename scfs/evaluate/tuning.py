@@ -8,7 +8,6 @@ import torch
 from rich.console import Console
 
 from scfs import distributed
-from scfs.config import Finetune
 from scfs.data.loader import CropDataset, LabelledViews, crop_batches
 from scfs.data.selection import Subset, hold_out, split_by
 from scfs.data.sources import Source
@@ -18,6 +17,7 @@ from scfs.evaluate.classifier import Classifier, ClassifierLearner
 from scfs.evaluate.features import say_unreadable
 from scfs.evaluate.knn import ranked_hits
 from scfs.evaluate.scores import Accuracy
+from scfs.evaluate.settings import Finetune
 from scfs.evaluate.subject import Subject
 from scfs.evaluate.tuned_folder import read_grid, write_grid
 

@@ -15,6 +15,13 @@ from scfs.data.views import MultiCrop, as_tensor, normalised
 from scfs.errors import UserError
 from scfs.method.search import search_attention
 
+# Diagnostics that are drawn, by their names in the log; `teacher_entropy` is that of older runs.
+HEALTH = {
+    "entropy/view": "teacher entropy",
+    "teacher_entropy": "teacher entropy",
+    "spread/view": "spread of the head's outputs",
+    "feature_spread": "spread of features",
+}
 COLOURS = ("tab:red", "tab:orange", "tab:cyan", "tab:pink", "tab:olive", "tab:purple", "tab:brown", "tab:blue")
 
 
@@ -87,8 +94,8 @@ def save_curves(path: Path, rows: Sequence[dict[str, float]]) -> None:
     steps = [row for row in rows if "loss" in row]
     for name in [name for name in (steps[0] if steps else {}) if name.startswith("loss/")]:
         losses.plot([row["step"] for row in steps], [row[name] for row in steps], label=name.removeprefix("loss/"))
-    for name in ("teacher_entropy", "feature_spread"):
-        health.plot([row["step"] for row in steps], [row[name] for row in steps], label=name.replace("_", " "))
+    for name in [name for name in (steps[0] if steps else {}) if name in HEALTH]:
+        health.plot([row["step"] for row in steps], [row[name] for row in steps], label=HEALTH[name])
     scored = [row for row in rows if "knn_top1" in row]
     knn.plot(
         [row["step"] for row in scored], [100 * row["knn_top1"] for row in scored], marker="o", label="k-NN top-1 %"

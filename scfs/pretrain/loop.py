@@ -19,9 +19,11 @@ from scfs.errors import UserError
 from scfs.pretrain.auto import Choice, resolve
 from scfs.pretrain.build import build_learner, build_method, start_from
 from scfs.pretrain.health import Health, Unreadables
-from scfs.pretrain.score import OnlineKnn
+from scfs.pretrain.score import OnlineScore
 from scfs.pretrain.start import announce, find_checkpoint, refuse_differing, save
 from scfs.pretrain.step import Learner, schedule, train_step
+
+SHOWN = ("entropy/view", "feature_spread", "images_per_second")  # beside losses; the rest is in the log
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Pa
         goes_on = resume and (Path(config.run.folder) / runfolder.LAST).exists()
         job = prepare(config, device, console, fresh=not goes_on)
         folder, first_step = open_run(job, name=name, resume=resume, console=console)
-        score = OnlineKnn(job.config, job.source, workers=job.workers, device=device)
+        score = OnlineScore(job.config, job.source, workers=job.workers, device=device)
         run(job, folder, first_step, score, console)
     return folder
 
@@ -134,7 +136,7 @@ def make_batches(job: Job, first_step: int) -> Iterator[list[LoadedViews]]:
     return view_loader(dataset, sampler, workers=job.workers, pin=job.device.type == "cuda")
 
 
-def run(job: Job, folder: Path, first_step: int, score: OnlineKnn, console: Console) -> None:
+def run(job: Job, folder: Path, first_step: int, score: OnlineScore, console: Console) -> None:
     """The loop: step, watch, log, score, save."""
     config, learner, optim, every = job.config, job.learner, job.config.optim, job.config.run
     log = open_log(folder, first_step, every.loggers, config.model_dump(mode="json"))
@@ -144,13 +146,14 @@ def run(job: Job, folder: Path, first_step: int, score: OnlineKnn, console: Cons
     with Interrupt() as interrupt, ProgressDisplay(console, job.total_steps, first_step) as display:
 
         def log_score(step: int) -> None:
-            could, accuracy = score.sources is not None, score(learner.method.teacher.backbone)
-            if could and accuracy is None:
+            could, scores = score.wanted, score(learner.method.teacher.backbone)
+            if could and not scores:
                 display.note(f"No online k-NN any more: {score.why_not}", style="yellow")
-            if accuracy is not None:
-                at = {"step": step, "epoch": step / job.steps_per_epoch}
-                log.write({**at, "knn_top1": accuracy.top1, "knn_top5": accuracy.top5})
-                display.keep("k-NN", f"{accuracy.top1:.1%}")
+            if scores:
+                log.write({"step": step, "epoch": step / job.steps_per_epoch, **scores})
+                display.keep("RankMe", f"{scores['rankme']:.1f}")
+            if "knn_top1" in scores:
+                display.keep("k-NN", f"{scores['knn_top1']:.1%}")
 
         if score.sources is None:
             display.note(f"No online k-NN: {score.why_not}.")
@@ -164,7 +167,8 @@ def run(job: Job, folder: Path, first_step: int, score: OnlineKnn, console: Cons
             done, epoch = step + 1, step // job.steps_per_epoch + 1
             last, epoch_ends = done == job.total_steps, done % job.steps_per_epoch == 0
             numbers["images_per_second"] = optim.batch_size / display.advance(done)
-            display.show(f"epoch {epoch}/{optim.epochs}  step {done}/{job.total_steps}", numbers)
+            shown = {name: value for name, value in numbers.items() if name in SHOWN or name.startswith("loss")}
+            display.show(f"epoch {epoch}/{optim.epochs}  step {done}/{job.total_steps}", shown)
             unread = [name for part in parts for name in part.unreadable]
             stop, lost = distributed.total(interrupt.wished, len(unread))
             for line in unreadables.check(epoch, unread, lost):

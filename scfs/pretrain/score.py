@@ -1,22 +1,32 @@
+import numpy as np
 import torch
 from torch import nn
 
 from scfs.config import Config
+from scfs.data.selection import Subset
 from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
-from scfs.evaluate.features import extract
+from scfs.evaluate.features import LabelledFeatures, effective_rank, extract
 from scfs.evaluate.knn import HEADLINE_K, knn_accuracy
-from scfs.evaluate.scores import Accuracy
+
+SAMPLE = 2048  # images whose features' rank is taken
 
 
-class OnlineKnn:
-    """k-NN of the teacher while it learns, where the data has labels; the paper's protocol."""
+class OnlineScore:
+    """Scores of the teacher while it learns, every `run.knn_every_epochs`.
+
+    The effective rank of its features of a fixed sample (RankMe) needs no labels; where the data has labels, k-NN by
+    the paper's protocol.
+    """
 
     def __init__(self, config: Config, source: Source, *, workers: int, device: torch.device):
+        self.wanted = config.run.knn_every_epochs > 0
         self.sources: tuple[Source, Source] | None = None
-        self.why_not = "the images have no labels" if config.run.knn_every_epochs else "run.knn_every_epochs is 0"
+        self.why_not = "the images have no labels" if self.wanted else "run.knn_every_epochs is 0"
         self.size, self.workers, self.device = config.views.global_size, workers, device
-        if source.classes and config.run.knn_every_epochs:
+        chosen = np.sort(np.random.default_rng(config.seed).permutation(len(source))[:SAMPLE])
+        self.sample = Subset(source, chosen, np.zeros(len(chosen), np.int32), ())
+        if source.classes and self.wanted:
             try:
                 self.sources = open_labelled(
                     config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels
@@ -24,18 +34,22 @@ class OnlineKnn:
             except UserError as error:  # good enough to train on, not to score
                 self.why_not = str(error)
 
-    def __call__(self, backbone: nn.Module) -> Accuracy | None:
-        """Top-1 and top-5 with k = 20, or None without labels."""
-        if self.sources is None:
-            return None
+    def __call__(self, backbone: nn.Module) -> dict[str, float]:
+        """By name: `rankme`, and `knn_top1` and `knn_top5` with k = 20 where there are labels."""
+        if not self.wanted:
+            return {}
         try:
-            train, val = (
-                extract(
-                    backbone, source, size=self.size, batch_size=128, workers=self.workers, device=self.device
-                ).labelled
-                for source in self.sources
-            )
+            scores = {"rankme": effective_rank(self._features(backbone, self.sample).features)}
+            if self.sources is not None:
+                train, val = (self._features(backbone, source) for source in self.sources)
+                accuracy = knn_accuracy(train, val, num_classes=len(self.sources[0].classes))[HEADLINE_K]
+                scores |= {"knn_top1": accuracy.top1, "knn_top5": accuracy.top5}
         except UserError as error:  # in all processes alike; training goes on
-            self.sources, self.why_not = None, str(error)
-            return None
-        return knn_accuracy(train, val, num_classes=len(self.sources[0].classes), ks=(HEADLINE_K,))[HEADLINE_K]
+            self.wanted, self.sources, self.why_not = False, None, str(error)
+            return {}
+        return scores
+
+    def _features(self, backbone: nn.Module, source: Source) -> LabelledFeatures:
+        return extract(
+            backbone, source, size=self.size, batch_size=128, workers=self.workers, device=self.device
+        ).labelled

@@ -80,3 +80,24 @@ def test_no_clipping_and_missing_gradients():
     net[0].weight.grad = None
     clip_gradients(net.parameters(), "per-tensor", 3.0)
     assert net[0].weight.grad is None
+
+
+def test_muon_moves_weights_by_orthogonal_steps_and_the_rest_by_adam():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 6))
+    before = [p.detach().clone() for p in net.parameters()]
+    optimizer = build_optimizer("muon", net)
+    set_rates(optimizer, lr=0.1, weight_decay=0.5)
+    for p in net.parameters():
+        p.grad = torch.randn_like(p)
+    optimizer.step()
+    for p, old in zip(net.parameters(), before, strict=True):
+        if p.ndim > 1:  # decayed, then moved along a matrix whose singular values are about 1, times the rate
+            moved = (p.detach() - 0.95 * old).flatten(1)
+            values = torch.linalg.svdvals(moved) / 0.1 / max(1.0, moved.shape[0] / moved.shape[1]) ** 0.5
+            assert values.min() > 0.6
+            assert values.max() < 1.4
+        else:  # not decayed; one size for all gradients, of a fifth of the rate (Nesterov: nearly twice that at first)
+            moved = (p.detach() - old).abs()
+            assert 0 < moved.max() < 2 * 0.1 * 0.2
+            torch.testing.assert_close(moved, moved.max().expand_as(moved), rtol=1e-3, atol=0)

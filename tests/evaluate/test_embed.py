@@ -10,10 +10,10 @@ from PIL import Image
 from rich.console import Console
 
 from scfs.backbones import load_backbone
-from scfs.config import Embed
 from scfs.data.views import centre_view, normalised
 from scfs.errors import UserError
 from scfs.evaluate.embed import Match, embed, nearest, write_features
+from scfs.evaluate.settings import Embed
 from scfs.recipe import check
 
 TARGET = "random:resnet10_half"

@@ -7,7 +7,6 @@ from conftest import REPO
 from PIL import Image
 
 from scfs.backbones import load_backbone
-from scfs.config import Finetune
 from scfs.data import loader
 from scfs.data.selection import class_balanced, labels_of, named_in
 from scfs.data.sources import read_folder
@@ -15,6 +14,7 @@ from scfs.engine import checkpoint, fit
 from scfs.errors import UserError
 from scfs.evaluate.results import read_results
 from scfs.evaluate.scores import Accuracy
+from scfs.evaluate.settings import Finetune
 from scfs.evaluate.tuned_folder import read_grid
 from scfs.recipe import check, read_toml
 

@@ -4,7 +4,7 @@ from importlib import metadata
 import pytest
 import torch
 
-from scfs.evaluate.features import LabelledFeatures
+from scfs.evaluate.features import LabelledFeatures, effective_rank
 from scfs.evaluate.knn import knn_accuracy, nearest
 from scfs.evaluate.results import read_results
 
@@ -94,3 +94,13 @@ def test_layers_results_and_plot(scfs, photos, trained):
     assert figures["layer4 k=1"] == figures["k=1"] == entries[1]["figures"]["k=1"]
     assert entries[1]["settings"]["size"] == 32
     assert entries[1]["environment"]["packages"]["torch"] == metadata.version("torch")
+
+
+def test_effective_rank():
+    assert effective_rank(torch.ones(50, 8)) == pytest.approx(1.0)
+    assert effective_rank(torch.eye(8).repeat(4, 1)) == pytest.approx(8.0)
+    values = torch.tensor([4.0, 2.0, 1.0, 1.0])
+    fractions = [0.5, 0.25, 0.125, 0.125]
+    expected = math.exp(-sum(p * math.log(p) for p in fractions))
+    assert effective_rank(torch.diag(values)) == pytest.approx(expected)
+    assert effective_rank(torch.zeros(5, 3)) == 1.0

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 
 from scfs.backbones import fingerprint, load_backbone
-from scfs.config import Linear
 from scfs.data.selection import hold_out
 from scfs.data.sources import read_folder
 from scfs.engine import fit
@@ -15,6 +14,7 @@ from scfs.evaluate import results
 from scfs.evaluate.probe_file import load_probe as probe_of
 from scfs.evaluate.probes import Batch, ProbeLearner, Probes
 from scfs.evaluate.results import read_results
+from scfs.evaluate.settings import Linear
 
 QUICK = ("--size", 32, "--workers", 0, "--epochs", 5, "--batch_size", 4, "--rates", 0.1, 1.0, "--held_out", 0.3)
 

@@ -49,3 +49,18 @@ def test_what_is_set_is_kept():
     config, choices = resolved(5000, 10, **{"method.out_dim": 77, "views.global_scale": (0.3, 0.4)})
     assert (config.method.out_dim, config.views.global_scale) == (77, (0.3, 0.4))
     assert not {"method.out_dim", "views.global_scale"} & {c.setting for c in choices}
+
+
+def test_outputs_are_chosen_for_the_objective_that_has_them():
+    config, choices = resolved(5000, 10, **{"method.objective": "info-nce"})
+    assert config.method.out_dim == "auto"
+    assert "method.out_dim" not in [choice.setting for choice in choices]
+
+
+@pytest.mark.parametrize(("has", "expected"), [({"avx512_bf16": True}, "bfloat16"), ({"amx_bf16": False}, "float32")])
+def test_precision_follows_the_processor(monkeypatch, has, expected):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has, raising=False)
+    config, choices = resolved(5000, 10, **{"optim.precision": "auto"})
+    assert config.optim.precision == expected
+    assert [choice.value for choice in choices if choice.setting == "optim.precision"] == [expected]
+    assert resolved(5000, 10)[0].optim.precision == "float32"  # the default is not auto

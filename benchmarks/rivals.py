@@ -1,0 +1,267 @@
+"""What does a minute of one core teach? This package's method beside those that a user would pick instead.
+
+    python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --choose           # learning rates
+    python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 10 --seeds 0 1 2
+    python benchmarks/rivals.py table                                                       # page and plot
+
+Every method gets the same photos, backbone (resnet10_half), views, arithmetic and *processor time* of one thread: data
+loading counts, scoring does not. Its epochs are as many as fit; its schedules end with them. Learning rates are chosen
+on every fifth photo of train, from three times, once and a third of the published one. Runs that are in the records are
+skipped, and one that was stopped goes on; several processes may work on the same records, each on a core.
+"""
+
+import argparse
+import fcntl
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import torch
+from matplotlib.figure import Figure
+from rich.console import Console
+from rival_methods import CPU, OURS, RIVALS, LightlyRun, OurRun, make_run
+
+from scfs.backbones import Backbone
+from scfs.data.loader import StepSampler, ViewDataset, view_loader
+from scfs.data.selection import every_fifth
+from scfs.data.sources import Source, open_labelled
+from scfs.data.views import MultiCrop
+from scfs.engine.markdown import markdown_table
+from scfs.engine.memory import keep_freed_memory
+from scfs.engine.precision import computes_in_bfloat16
+from scfs.evaluate.features import extract
+from scfs.evaluate.job import knn
+from scfs.evaluate.knn import HEADLINE_K, knn_accuracy
+from scfs.evaluate.linear import linear
+from scfs.evaluate.settings import Knn, Linear
+
+FACTORS = (1 / 3, 1.0, 3.0)  # of the published learning rate
+FRACTIONS = (0.25, 0.5, 0.75)  # of a run after which it is scored by k-NN, beside the end
+SIZES = {"imagenette": 96, "pets": 84, "scenes": 96}  # of the scored views
+CALIBRATION_STEPS = 12
+SAVE_MINUTES = 2.0
+METHODS = (*OURS, *RIVALS)
+Record = dict[str, Any]
+
+
+def read_records(path: Path) -> list[Record]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def same_work(record: Record, work: Record) -> bool:
+    return all(record.get(name) == value for name, value in work.items())
+
+
+def best_factor(records: list[Record], method: str) -> float:
+    """The factor that was best on held-out photos of Imagenette; 1 where none was tried."""
+    tried = [r for r in records if r["choosing"] and r["method"] == method and r["data"] == "imagenette"]
+    return max(tried, key=lambda r: r["scores"][-1]["knn"])["lr_factor"] if tried else 1.0
+
+
+def batches(run: LightlyRun | OurRun, source: Source, seed: int, first_step: int, epochs: int) -> Any:
+    dataset = ViewDataset(source, MultiCrop(**run.crops), seed)
+    sampler = StepSampler(len(source), run.batch_size, epochs, seed=seed, start_step=first_step)
+    return (parts[0].views for parts in view_loader(dataset, sampler, workers=0, pin=False))
+
+
+def processor_seconds_per_step(work: Record, source: Source) -> tuple[float, int]:
+    """Of a throwaway run: the median of some steps, and the steps of an epoch."""
+    run = prepared(work, len(source), epochs=10)
+    steps_per_epoch, times = len(source) // run.batch_size, []
+    loader, mark = batches(run, source, 0, 0, 10), time.process_time()
+    for step in range(CALIBRATION_STEPS):
+        run.step(next(loader), step, steps_per_epoch)
+        times.append(time.process_time() - mark)
+        mark = time.process_time()
+    return statistics.median(times[2:]), steps_per_epoch
+
+
+def prepared(work: Record, num_images: int, epochs: int) -> LightlyRun | OurRun:
+    torch.manual_seed(work["seed"])
+    options = {"lr_factor": work["lr_factor"], "precision": work["precision"]}
+    return make_run(work["method"], num_images=num_images, epochs=epochs, **options)
+
+
+def train(work: Record, train_source: Source, val_source: Source, state: Path) -> tuple[Backbone, Record]:
+    """Train as long as the processor time lasts; returns what is scored, and the record so far."""
+    saved = torch.load(state, weights_only=False) if state.exists() else None
+    if saved is None:
+        seconds, steps_per_epoch = processor_seconds_per_step(work, train_source)
+        epochs = max(1, round(work["minutes"] * 60 / seconds / steps_per_epoch))
+        saved = {"step": 0, "seconds": 0.0, "epochs": epochs, "scores": []}
+    epochs, done, spent = saved["epochs"], saved["step"], saved["seconds"]
+    run = prepared(work, len(train_source), epochs)
+    if "run" in saved:
+        run.load_state_dict(saved["run"])
+    steps_per_epoch = len(train_source) // run.batch_size
+    total, scores, kept_at = epochs * steps_per_epoch, saved["scores"], spent
+    due = {round(fraction * total) for fraction in FRACTIONS}
+    mark = time.process_time()
+    for batch in batches(run, train_source, work["seed"], done, epochs):
+        run.step(batch, done, steps_per_epoch)
+        done, spent, mark = done + 1, spent + time.process_time() - mark, time.process_time()
+        if done in due:
+            scores.append(
+                {"minutes": spent / 60, "knn": quick_knn(run.backbone, train_source, val_source, work["size"])}
+            )
+            print(f"{name_of(work)}: {scores[-1]['knn']:.1%} after {spent / 60:.1f} minutes", flush=True)
+        if spent - kept_at > SAVE_MINUTES * 60 and done < total:
+            kept_at, part = spent, state.with_suffix(".part")
+            content = {"step": done, "seconds": spent, "epochs": epochs, "scores": scores, "run": run.state_dict()}
+            torch.save(content, part)
+            part.replace(state)
+        mark = time.process_time()
+    scores.append({"minutes": spent / 60, "knn": quick_knn(run.backbone, train_source, val_source, work["size"])})
+    print(f"{name_of(work)}: {scores[-1]['knn']:.1%} after {spent / 60:.1f} minutes", flush=True)
+    return run.backbone, {
+        "epochs": epochs,
+        "batch_size": run.batch_size,
+        "processor_minutes": spent / 60,
+        "scores": scores,
+    }
+
+
+def quick_knn(backbone: Backbone, train_source: Source, val_source: Source, size: int) -> float:
+    features = [
+        extract(backbone, source, size=size, batch_size=256, workers=0, device=CPU).labelled
+        for source in (train_source, val_source)
+    ]
+    return knn_accuracy(*features, num_classes=len(train_source.classes))[HEADLINE_K].top1
+
+
+def full_scores(backbone: Backbone, folder: Path, data: str, size: int) -> Record:
+    """k-NN and cached linear top-1 on val with 95 % intervals, by the package's own commands."""
+    weights, console = folder / "backbone.pth", Console(quiet=True)
+    torch.save(backbone.net.state_dict(), weights)
+    common = {"data": data, "size": size, "workers": 0, "device": "cpu", "backbone": backbone.name}
+    neighbours = knn(str(weights), Knn(**common, k=(HEADLINE_K,)), console)["final"][HEADLINE_K]
+    probe = linear(str(weights), Linear(**common, cached=True), console)
+    return {
+        "knn": neighbours.top1,
+        "knn_interval": neighbours.interval,
+        "linear": probe.top1,
+        "linear_interval": probe.interval,
+    }
+
+
+def name_of(work: Record) -> str:
+    choosing = f"-lr{work['lr_factor']:.2g}" if work["choosing"] else ""
+    return f"{work['data']}-{work['method']}-{work['minutes']:g}min-seed{work['seed']}{choosing}"
+
+
+def do(work: Record, data: str, folder: Path) -> None:
+    """One run, unless it is done or another process is at it; its record goes to the end of the file."""
+    records, mine = folder / "records.jsonl", folder / name_of(work)
+    mine.mkdir(parents=True, exist_ok=True)
+    with (mine / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if any(same_work(record, work) for record in read_records(records)):
+            return
+        train_source, val_source = open_labelled(data)
+        if work["choosing"]:
+            train_source, val_source = every_fifth(train_source)
+        backbone, record = train(work, train_source, val_source, mine / "state.pt")
+        if not work["choosing"]:
+            record |= full_scores(backbone, mine, data, work["size"])
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+        with records.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(json.dumps({**work, **record, "commit": commit, "command": " ".join(sys.argv[1:])}) + "\n")
+        (mine / "state.pt").unlink(missing_ok=True)
+
+
+def run_all(args: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    cv2.setNumThreads(0)
+    keep_freed_memory()
+    precision = args.precision or ("bfloat16" if computes_in_bfloat16(CPU) else "float32")
+    data, _, source = args.data.partition("=")
+    for seed in args.seeds:
+        for method in args.methods:
+            records = read_records(args.folder / "records.jsonl")
+            for factor in FACTORS if args.choose else [best_factor(records, method)]:
+                work = {"data": data, "method": method, "minutes": args.minutes, "seed": seed, "choosing": args.choose}
+                do(
+                    {**work, "lr_factor": factor, "precision": precision, "size": SIZES[data]},
+                    source or data,
+                    args.folder,
+                )
+
+
+def table(args: argparse.Namespace) -> None:
+    """Means over seeds, best first, of every set and budget, and the plot of accuracy against minutes."""
+    records = [record for record in read_records(args.folder / "records.jsonl") if not record["choosing"]]
+    lines = []
+    groups = sorted(
+        {(r["data"], r["minutes"]) for r in records}, key=lambda group: (list(SIZES).index(group[0]), group[1])
+    )
+    for data, minutes in groups:
+        rows = []
+        for method in METHODS:
+            runs = [r for r in records if (r["data"], r["minutes"], r["method"]) == (data, minutes, method)]
+            if runs:
+                rows.append((statistics.mean(r["knn"] for r in runs), method, runs))
+        for _, method, runs in sorted(rows, key=lambda row: -row[0]):
+            cells = [shown(runs, "knn"), shown(runs, "linear"), f"{statistics.mean(r['epochs'] for r in runs):.0f}"]
+            lines.append([data, f"{minutes:g}", method, *cells, str(len(runs))])
+    head = ("set", "minutes", "method", "k-NN %", "linear %", "epochs", "seeds")
+    print(markdown_table(head, lines))
+    if args.plot:
+        plot(records, args.plot)
+
+
+def shown(runs: list[Record], score: str) -> str:
+    """The mean and, of one seed, its 95 % interval over images; of several, their lowest and highest."""
+    values = [100 * run[score] for run in runs]
+    low, high = (min(values), max(values)) if len(runs) > 1 else (100 * end for end in runs[0][f"{score}_interval"])
+    return f"{statistics.mean(values):.1f} ({low:.1f}-{high:.1f})"
+
+
+def plot(records: list[Record], path: Path) -> None:
+    """k-NN on Imagenette at the end of each budget, against processor minutes."""
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    axes = figure.subplots()
+    for method in METHODS:
+        runs = [r for r in records if r["method"] == method and r["data"] == "imagenette"]
+        budgets = sorted({r["minutes"] for r in runs})
+        means = [statistics.mean(100 * r["knn"] for r in runs if r["minutes"] == budget) for budget in budgets]
+        if runs:
+            axes.plot(budgets, means, marker="o", label=method, lw=2.5 if method == "scfs" else 1.2)
+    axes.set(xscale="log", xlabel="minutes of one core", ylabel="k-NN top-1 %, 96 px", title="Imagenette")
+    axes.set_xticks([10, 30, 90], ["10", "30", "90"])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    runner = commands.add_parser("run", help="train and score what is not in the records yet")
+    runner.add_argument("--data", required=True, help="imagenette=FOLDER, pets=FOLDER or scenes")
+    runner.add_argument("--minutes", type=float, required=True)
+    runner.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    runner.add_argument("--seeds", nargs="+", type=int, default=[0])
+    runner.add_argument("--choose", action="store_true", help="try learning rates on held-out photos of train")
+    runner.add_argument("--precision", choices=["float32", "bfloat16"], help="bfloat16 where the CPU computes with it")
+    runner.set_defaults(job=run_all)
+    writer = commands.add_parser("table", help="print the table")
+    writer.add_argument("--plot", type=Path, help="file for the plot")
+    writer.set_defaults(job=table)
+    for each in (runner, writer):
+        each.add_argument("--folder", type=Path, default=Path("runs/rivals"), help="of records and unfinished runs")
+    args = parser.parse_args()
+    args.job(args)
+
+
+if __name__ == "__main__":
+    main()
