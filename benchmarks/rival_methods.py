@@ -215,7 +215,7 @@ class OurRun:
     def __init__(self, name: str, *, num_images: int, epochs: int, lr_factor: float, precision: str):
         recipe, changes = OURS[name]
         values = read_toml(recipe)
-        changes = {"optim.precision": precision, "optim.epochs": epochs, "run.device": "cpu", **changes}
+        changes = {"optim.precision": precision, **changes, "optim.epochs": epochs, "run.device": "cpu"}
         config = check(Config, values, changes)
         rates = {"optim.lr": config.optim.lr * lr_factor, "optim.final_lr": config.optim.final_lr * lr_factor}
         self.config, _ = resolve(check(Config, values, {**changes, **rates}), num_images, CPU)
@@ -247,6 +247,40 @@ OURS: dict[str, tuple[Path, dict[str, Any]]] = {
     "scfs-paper": (PAPER, {}),
     "dino-paper": (PAPER, {"method.contrast": "dino"}),
 }
+
+
+# What each choice of the fast recipe is worth: the recipe with one thing changed.
+SGD = {"optim.name": "sgd", "optim.lr": 0.12, "optim.weight_decay": 5e-4}
+MULTI = {"views.num_local_views": 4, "views.local_size": 32, "views.local_scale": (0.05, 0.4)}
+DISTIL = {"method.objective": "dino", "method.targets": "teacher", "method.out_dim": 2048, "method.batch_norm": True}
+DISTIL |= {"method.teacher_temp": 0.04, "method.teacher_temp_warmup_epochs": 0, "method.momentum": 0.99}
+CHANGES: dict[str, dict[str, Any]] = {
+    "sgd": SGD,
+    "sgd, float32": {**SGD, "optim.precision": "float32"},
+    "adamw": {"optim.name": "adamw", "optim.lr": 0.002},
+    "float32": {"optim.precision": "float32"},
+    "batch 128": {"optim.batch_size": 128},
+    "no search": {"method.contrast": "dino-no-multicrop"},
+    "multi-layer, no search": {"method.contrast": "dino-multilayer"},
+    "search layers 2 and 3": {"backbone.layers": ("layer2", "layer3", "layer4")[:2]},
+    "residual search heads": {"method.search_head": "residual", "method.search_bottleneck_dim": 64},
+    "search weight 0.5": {"method.search_weight": 0.5},
+    "search weight 2": {"method.search_weight": 2.0},
+    "temperature 0.2": {"method.contrast_temp": 0.2},
+    "multi-crop": {"method.contrast": "scfs", **MULTI},
+    "multi-crop, no search": {"method.contrast": "dino", **MULTI},
+    "targets of the teacher, momentum 0.99": {"method.targets": "teacher", "method.momentum": 0.99},
+    "targets of the teacher, momentum 0.9": {"method.targets": "teacher", "method.momentum": 0.9},
+    "objective coding-rate": {"method.objective": "coding-rate"},
+    "objective vicreg": {"method.objective": "vicreg"},
+    "objective dino": DISTIL,
+    "objective dino, sinkhorn": {**DISTIL, "method.centering": "sinkhorn"},
+    "objective dino, multi-crop": {**DISTIL, "method.contrast": "scfs", **MULTI},
+    "crops 0.08-1": {"views.global_scale": (0.08, 1.0)},
+    "crops 0.4-1": {"views.global_scale": (0.4, 1.0)},
+    "views of 48 px": {"views.global_size": 48},
+}
+OURS |= {f"scfs, {name}": (FAST, changes) for name, changes in CHANGES.items()}
 
 
 def make_run(name: str, *, num_images: int, epochs: int, lr_factor: float, precision: str) -> LightlyRun | OurRun:

@@ -2,7 +2,8 @@
 
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --choose           # learning rates
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 10 --seeds 0 1 2
-    python benchmarks/rivals.py table                                                       # page and plot
+    python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --changes          # what each choice is worth
+    python benchmarks/rivals.py table --plot docs/rivals.png
 
 Every method gets the same photos, backbone (resnet10_half), views, arithmetic and *processor time* of one thread: data
 loading counts, scoring does not. Its epochs are as many as fit; its schedules end with them. Learning rates are chosen
@@ -24,7 +25,7 @@ import cv2
 import torch
 from matplotlib.figure import Figure
 from rich.console import Console
-from rival_methods import CPU, OURS, RIVALS, LightlyRun, OurRun, make_run
+from rival_methods import CHANGES, CPU, OURS, RIVALS, LightlyRun, OurRun, make_run
 
 from scfs.backbones import Backbone
 from scfs.data.loader import StepSampler, ViewDataset, view_loader
@@ -45,7 +46,8 @@ FRACTIONS = (0.25, 0.5, 0.75)  # of a run after which it is scored by k-NN, besi
 SIZES = {"imagenette": 96, "pets": 84, "scenes": 96}  # of the scored views
 CALIBRATION_STEPS = 12
 SAVE_MINUTES = 2.0
-METHODS = (*OURS, *RIVALS)
+CHANGED = tuple(f"scfs, {name}" for name in CHANGES)
+METHODS = (*(name for name in OURS if name not in CHANGED), *RIVALS)
 Record = dict[str, Any]
 
 
@@ -59,7 +61,7 @@ def same_work(record: Record, work: Record) -> bool:
 
 def best_factor(records: list[Record], method: str) -> float:
     """The factor that was best on held-out photos of Imagenette; 1 where none was tried."""
-    tried = [r for r in records if r["choosing"] and r["method"] == method and r["data"] == "imagenette"]
+    tried = [r for r in records if r["held_out"] and r["method"] == method and r["data"] == "imagenette"]
     return max(tried, key=lambda r: r["scores"][-1]["knn"])["lr_factor"] if tried else 1.0
 
 
@@ -150,7 +152,7 @@ def full_scores(backbone: Backbone, folder: Path, data: str, size: int) -> Recor
 
 
 def name_of(work: Record) -> str:
-    choosing = f"-lr{work['lr_factor']:.2g}" if work["choosing"] else ""
+    choosing = f"-lr{work['lr_factor']:.2g}" if work["held_out"] else ""
     return f"{work['data']}-{work['method']}-{work['minutes']:g}min-seed{work['seed']}{choosing}"
 
 
@@ -166,10 +168,10 @@ def do(work: Record, data: str, folder: Path) -> None:
         if any(same_work(record, work) for record in read_records(records)):
             return
         train_source, val_source = open_labelled(data)
-        if work["choosing"]:
+        if work["held_out"]:
             train_source, val_source = every_fifth(train_source)
         backbone, record = train(work, train_source, val_source, mine / "state.pt")
-        if not work["choosing"]:
+        if not work["held_out"]:
             record |= full_scores(backbone, mine, data, work["size"])
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         with records.open("a") as file:
@@ -184,11 +186,13 @@ def run_all(args: argparse.Namespace) -> None:
     keep_freed_memory()
     precision = args.precision or ("bfloat16" if computes_in_bfloat16(CPU) else "float32")
     data, _, source = args.data.partition("=")
+    held_out = args.choose or args.changes
     for seed in args.seeds:
-        for method in args.methods:
+        for method in ("scfs", *CHANGED) if args.changes else args.methods:
             records = read_records(args.folder / "records.jsonl")
-            for factor in FACTORS if args.choose else [best_factor(records, method)]:
-                work = {"data": data, "method": method, "minutes": args.minutes, "seed": seed, "choosing": args.choose}
+            factors = [1.0] if args.changes else [best_factor(records, method)]
+            for factor in FACTORS if args.choose else factors:
+                work = {"data": data, "method": method, "minutes": args.minutes, "seed": seed, "held_out": held_out}
                 do(
                     {**work, "lr_factor": factor, "precision": precision, "size": SIZES[data]},
                     source or data,
@@ -198,7 +202,7 @@ def run_all(args: argparse.Namespace) -> None:
 
 def table(args: argparse.Namespace) -> None:
     """Means over seeds, best first, of every set and budget, and the plot of accuracy against minutes."""
-    records = [record for record in read_records(args.folder / "records.jsonl") if not record["choosing"]]
+    records = [record for record in read_records(args.folder / "records.jsonl") if not record["held_out"]]
     lines = []
     groups = sorted(
         {(r["data"], r["minutes"]) for r in records}, key=lambda group: (list(SIZES).index(group[0]), group[1])
@@ -214,8 +218,22 @@ def table(args: argparse.Namespace) -> None:
             lines.append([data, f"{minutes:g}", method, *cells, str(len(runs))])
     head = ("set", "minutes", "method", "k-NN %", "linear %", "epochs", "seeds")
     print(markdown_table(head, lines))
+    print(f"\n{changes_table(args.folder)}")
     if args.plot:
         plot(records, args.plot)
+
+
+def changes_table(folder: Path) -> str:
+    """What one change costs or gains on held-out photos of train, worst first."""
+    runs = [r for r in read_records(folder / "records.jsonl") if r["held_out"] and r["lr_factor"] == 1.0]
+    scores = {r["method"]: (r["scores"][-1]["knn"], r) for r in runs if r["method"] in ("scfs", *CHANGED)}
+    if "scfs" not in scores:
+        return ""
+    lines = [
+        [name, f"{100 * knn:.1f}", f"{100 * (knn - scores['scfs'][0]):+.1f}", str(r["epochs"]), f"{r['minutes']:g}"]
+        for name, (knn, r) in sorted(scores.items(), key=lambda item: item[1][0])
+    ]
+    return markdown_table(("settings", "k-NN %", "against scfs", "epochs", "minutes"), lines)
 
 
 def shown(runs: list[Record], score: str) -> str:
@@ -252,6 +270,9 @@ def main() -> None:
     runner.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     runner.add_argument("--seeds", nargs="+", type=int, default=[0])
     runner.add_argument("--choose", action="store_true", help="try learning rates on held-out photos of train")
+    runner.add_argument(
+        "--changes", action="store_true", help="change one thing at a time, on held-out photos of train"
+    )
     runner.add_argument("--precision", choices=["float32", "bfloat16"], help="bfloat16 where the CPU computes with it")
     runner.set_defaults(job=run_all)
     writer = commands.add_parser("table", help="print the table")
