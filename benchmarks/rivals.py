@@ -35,11 +35,12 @@ from scfs.data.views import MultiCrop
 from scfs.engine.markdown import markdown_table
 from scfs.engine.memory import keep_freed_memory
 from scfs.engine.precision import computes_in_bfloat16
-from scfs.evaluate.features import extract
+from scfs.evaluate.features import effective_rank, extract
 from scfs.evaluate.job import knn
 from scfs.evaluate.knn import HEADLINE_K, knn_accuracy
 from scfs.evaluate.linear import linear
 from scfs.evaluate.settings import Knn, Linear
+from scfs.method.losses import spread
 
 FACTORS = (1 / 3, 1.0, 3.0)  # of the published learning rate
 FRACTIONS = (0.25, 0.5, 0.75)  # of a run after which it is scored by k-NN, beside the end
@@ -108,18 +109,14 @@ def train(work: Record, train_source: Source, val_source: Source, state: Path) -
         run.step(batch, done, steps_per_epoch)
         done, spent, mark = done + 1, spent + time.process_time() - mark, time.process_time()
         if done in due:
-            scores.append(
-                {"minutes": spent / 60, "knn": quick_knn(run.backbone, train_source, val_source, work["size"])}
-            )
-            print(f"{name_of(work)}: {scores[-1]['knn']:.1%} after {spent / 60:.1f} minutes", flush=True)
+            scores.append({"minutes": spent / 60, **score(run.backbone, train_source, val_source, work)})
         if spent - kept_at > SAVE_MINUTES * 60 and done < total:
             kept_at, part = spent, state.with_suffix(".part")
             content = {"step": done, "seconds": spent, "epochs": epochs, "scores": scores, "run": run.state_dict()}
             torch.save(content, part)
             part.replace(state)
         mark = time.process_time()
-    scores.append({"minutes": spent / 60, "knn": quick_knn(run.backbone, train_source, val_source, work["size"])})
-    print(f"{name_of(work)}: {scores[-1]['knn']:.1%} after {spent / 60:.1f} minutes", flush=True)
+    scores.append({"minutes": spent / 60, **score(run.backbone, train_source, val_source, work)})
     return run.backbone, {
         "epochs": epochs,
         "batch_size": run.batch_size,
@@ -128,12 +125,18 @@ def train(work: Record, train_source: Source, val_source: Source, state: Path) -
     }
 
 
-def quick_knn(backbone: Backbone, train_source: Source, val_source: Source, size: int) -> float:
-    features = [
-        extract(backbone, source, size=size, batch_size=256, workers=0, device=CPU).labelled
+def score(backbone: Backbone, train_source: Source, val_source: Source, work: Record) -> Record:
+    """k-NN and, of the same features, what can be had without labels."""
+    train_features, val_features = (
+        extract(backbone, source, size=work["size"], batch_size=256, workers=0, device=CPU).labelled
         for source in (train_source, val_source)
+    )
+    accuracy = knn_accuracy(train_features, val_features, num_classes=len(train_source.classes))[HEADLINE_K]
+    sample = train_features.features[
+        torch.randperm(len(train_source), generator=torch.Generator().manual_seed(0))[:2048]
     ]
-    return knn_accuracy(*features, num_classes=len(train_source.classes))[HEADLINE_K].top1
+    print(f"{name_of(work)}: {accuracy.top1:.1%}", flush=True)
+    return {"knn": accuracy.top1, "rankme": effective_rank(sample), "spread": float(spread(sample.unsqueeze(0)))}
 
 
 def full_scores(backbone: Backbone, folder: Path, data: str, size: int) -> Record:
@@ -218,7 +221,9 @@ def table(args: argparse.Namespace) -> None:
             lines.append([data, f"{minutes:g}", method, *cells, str(len(runs))])
     head = ("set", "minutes", "method", "k-NN %", "linear %", "epochs", "seeds")
     print(markdown_table(head, lines))
-    print(f"\n{changes_table(args.folder)}")
+    print(f"\n{changes_table(args.folder)}\n")
+    for sign in ("rankme", "spread"):
+        print(f"{sign}: {rank_correlations(read_records(args.folder / 'records.jsonl'), sign)}")
     if args.plot:
         plot(records, args.plot)
 
@@ -234,6 +239,20 @@ def changes_table(folder: Path) -> str:
         for name, (knn, r) in sorted(scores.items(), key=lambda item: item[1][0])
     ]
     return markdown_table(("settings", "k-NN %", "against scfs", "epochs", "minutes"), lines)
+
+
+def rank_correlations(records: list[Record], sign: str) -> str:
+    """Spearman's correlation of a sign without labels with k-NN: over the ends of runs, and within runs."""
+    ends = [r["scores"][-1] for r in records if r["data"] == "imagenette"]
+    within = [spearman(r["scores"], sign) for r in records if len(r["scores"]) > 2]
+    if len(ends) < 3 or not within:
+        return "too few runs"
+    return f"over {len(ends)} runs {spearman(ends, sign):.2f}; within a run {statistics.mean(within):.2f} on average"
+
+
+def spearman(scores: list[Record], sign: str) -> float:
+    ranks = [torch.tensor([score[name] for score in scores]).argsort().argsort().float() for name in (sign, "knn")]
+    return float(torch.corrcoef(torch.stack(ranks))[0, 1])
 
 
 def shown(runs: list[Record], score: str) -> str:
