@@ -1,7 +1,10 @@
 """What is trained beside each other in rivals.py: lightly's losses and heads, and this package's own method.
 
-Rivals are composed as lightly's documentation and its Imagenette benchmark compose them, with the optimizers and rates
-given there per 256 images. What they share with ours is everything that is not the method: backbone, views, arithmetic.
+Rivals are composed as lightly's documentation and its Imagenette benchmark compose them, with the heads, optimizers and
+rates given there per 256 images. Where they differ from it: SimCLR's temperature is 0.1 (there 0.5), multi-crop has 4
+local views (there 6 or 8), and crops and colours are this package's. What all share is everything that is not the
+method: backbone, rendering of views, arithmetic. Rivals are scored by the network that lightly scores, the student;
+this package's runs by the one that it exports, the moving average.
 """
 
 import copy
@@ -23,6 +26,7 @@ from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.data.views import ViewBatch
 from scfs.engine.convolution import learn_by_products
+from scfs.engine.jsonfile import short_name
 from scfs.engine.precision import Precision
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_learner, build_method
@@ -49,6 +53,11 @@ class Siamese(nn.Module):
     def loss(self, batch: ViewBatch) -> Tensor:
         raise NotImplementedError
 
+    def criterion_of(self, *outputs: Any, **options: Any) -> Tensor:
+        """The loss of float32 outputs: under autocast its products would be of bfloat16."""
+        with torch.autocast("cpu", enabled=False):
+            return self.criterion(*_as_float32(outputs), **options)
+
 
 class SimCLR(Siamese):
     """Tell the other view of an image from views of other images."""
@@ -59,7 +68,7 @@ class SimCLR(Siamese):
 
     def loss(self, batch: ViewBatch) -> Tensor:
         first, second = (self.head(each) for each in self.features(self.backbone, batch.global_views))
-        return self.criterion(first.float(), second.float())
+        return self.criterion_of(first, second)
 
 
 class BYOL(Siamese):
@@ -78,7 +87,7 @@ class BYOL(Siamese):
         student = [self.predictor(self.head(each)) for each in self.features(self.backbone, batch.global_views)]
         with torch.no_grad():
             teacher = [self.teacher_head(each) for each in self.features(self.teacher, batch.global_views)]
-        return (self.criterion(student[0], teacher[1]) + self.criterion(student[1], teacher[0])) / 2
+        return (self.criterion_of(student[0], teacher[1]) + self.criterion_of(student[1], teacher[0])) / 2
 
 
 class VICReg(Siamese):
@@ -90,7 +99,7 @@ class VICReg(Siamese):
 
     def loss(self, batch: ViewBatch) -> Tensor:
         first, second = (self.head(each) for each in self.features(self.backbone, batch.global_views))
-        return self.criterion(first.float(), second.float())
+        return self.criterion_of(first, second)
 
 
 class SwAV(Siamese):
@@ -104,13 +113,10 @@ class SwAV(Siamese):
     def loss(self, batch: ViewBatch) -> Tensor:
         self.prototypes.normalize()
         large, small = (
-            [
-                self.prototypes(F.normalize(self.head(each), dim=1)).float()
-                for each in self.features(self.backbone, views)
-            ]
+            [self.prototypes(F.normalize(self.head(each), dim=1)) for each in self.features(self.backbone, views)]
             for views in (batch.global_views, batch.local_views)
         )
-        return self.criterion(large, small)
+        return self.criterion_of(large, small)
 
 
 class DINO(Siamese):
@@ -127,13 +133,17 @@ class DINO(Siamese):
         update_momentum(self.backbone, self.teacher, m=0.99)
         update_momentum(self.head, self.teacher_head, m=0.99)
         with torch.no_grad():
-            teacher = [self.teacher_head(each).float() for each in self.features(self.teacher, batch.global_views)]
+            teacher = [self.teacher_head(each) for each in self.features(self.teacher, batch.global_views)]
         student = [
-            self.head(each).float()
+            self.head(each)
             for views in (batch.global_views, batch.local_views)
             for each in self.features(self.backbone, views)
         ]
-        return self.criterion(teacher, student, epoch=self.epoch)
+        return self.criterion_of(teacher, student, epoch=self.epoch)
+
+
+def _as_float32(outputs: Any) -> Any:
+    return outputs.float() if isinstance(outputs, Tensor) else [_as_float32(each) for each in outputs]
 
 
 def sgd(module: nn.Module) -> torch.optim.Optimizer:
@@ -154,7 +164,7 @@ def _trained(module: nn.Module) -> list[nn.Parameter]:
 
 @dataclass(frozen=True)
 class Published:
-    """A rival with the settings that lightly gives for Imagenette."""
+    """A rival with the heads, optimizer and rate that lightly gives for Imagenette."""
 
     build: Callable[[Backbone], Siamese]
     optimizer: Callable[[nn.Module], torch.optim.Optimizer]
@@ -262,11 +272,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "batch 128": {"optim.batch_size": 128},
     "no search": {"method.contrast": "dino-no-multicrop"},
     "multi-layer, no search": {"method.contrast": "dino-multilayer"},
-    "search layers 2 and 3": {"backbone.layers": ("layer2", "layer3", "layer4")[:2]},
+    "search layers 2 and 3": {"backbone.layers": ("layer2", "layer3")},
     "residual search heads": {"method.search_head": "residual", "method.search_bottleneck_dim": 64},
     "search weight 0.5": {"method.search_weight": 0.5},
     "search weight 2": {"method.search_weight": 2.0},
-    "temperature 0.2": {"method.contrast_temp": 0.2},
+    "temperature 0.2": {"method.info_nce_temp": 0.2},
     "multi-crop": {"method.contrast": "scfs", **MULTI},
     "multi-crop, no search": {"method.contrast": "dino", **MULTI},
     "targets of the teacher, momentum 0.99": {"method.targets": "teacher", "method.momentum": 0.99},
@@ -288,3 +298,11 @@ def make_run(name: str, *, num_images: int, epochs: int, lr_factor: float, preci
     if name in OURS:
         return OurRun(name, num_images=num_images, epochs=epochs, lr_factor=lr_factor, precision=precision)
     return LightlyRun(name, epochs=epochs, lr_factor=lr_factor, precision=precision)
+
+
+def settings_of(name: str) -> str:
+    """A few letters that change with what a method of ours is set to; rivals are as published."""
+    if name not in OURS:
+        return "published"
+    recipe, changes = OURS[name]
+    return short_name(check(Config, read_toml(recipe), changes).model_dump(mode="json", exclude={"run", "data"}))

@@ -66,13 +66,13 @@ class Method(Settings):
     objective: ObjectiveName = Field("dino", description="loss of the data term; dino: the paper's self-distillation")
     search_objective: ObjectiveName | Literal["same"] = Field("same", description="loss of the terms at the layers")
     search_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="weight of the terms at the layers")
-    targets: Targets = Field("teacher", description="who gives the targets; student: its own views, as in SimCLR")
-    out_dim: Positive | Auto = Field(DINO_OUT_DIM, description="outputs of the data head, of objective dino")
+    targets: Targets = Field("teacher", description="network that computes the targets; student: as in SimCLR")
+    out_dim: Positive | Auto = Field(DINO_OUT_DIM, description="outputs of the data head (objective dino only)")
     hidden_dim: Positive = Field(2048, description="hidden width of the data head")
     bottleneck_dim: Positive = Field(
         256, description="width before the data head's last layer; outputs of the head of other objectives than dino"
     )
-    batch_norm: bool = Field(False, description="batch norm in the data head of objective dino")
+    batch_norm: bool = Field(False, description="batch norm in the data head (objective dino only)")
     search_head: Literal["residual", "pooled"] = Field(
         "residual", description="search heads; residual: the paper's; pooled: without the residual block, far cheaper"
     )
@@ -84,10 +84,10 @@ class Method(Settings):
     teacher_temp_start: Temperature = Field(0.04, description="teacher temperature at the first step")
     teacher_temp_warmup_epochs: Count | Auto = Field(50, description="epochs of linear warm-up of the temperature")
     centering: Literal["center", "sinkhorn"] = Field(
-        "center", description="what keeps outputs of objective dino balanced; sinkhorn: as in SwAV and DINOv2"
+        "center", description="how outputs of objective dino are balanced; sinkhorn: as in SwAV and DINOv2"
     )
     center_momentum: Share = CENTER_MOMENTUM
-    contrast_temp: Temperature = Field(0.1, description="temperature of objective info-nce")
+    info_nce_temp: Temperature = Field(0.1, description="temperature of objective info-nce")
     momentum: Share | Auto = Field(0.996, description="teacher momentum at the start")
     final_momentum: Share | Literal["same"] = Field(1.0, description="teacher momentum at the end, by a cosine")
     freeze_last_layer_epochs: Count = Field(1, description="epochs in which the data head's last layer stays put")
@@ -95,27 +95,31 @@ class Method(Settings):
     @model_validator(mode="after")
     def _fits_objective(self) -> "Method":
         """Refuse settings that exclude each other."""
-        objectives = {self.objective, self.layer_objective}
         if self.objective != "dino" and self.out_dim not in (DINO_OUT_DIM, "auto"):
             raise UserError(
                 f"method.out_dim {self.out_dim} is the number of outputs of objective dino; objective "
                 f"'{self.objective}' has none: omit it (method.bottleneck_dim is the width of its head's output)."
             )
-        if "dino" not in objectives and self.centering != "center":
+        if "dino" not in self.objectives and self.centering != "center":
             raise UserError(
-                f"method.centering '{self.centering}' is of objective dino, not '{self.objective}'; omit it."
+                f"method.centering '{self.centering}' applies to objective dino, not to '{self.objective}'; omit it."
             )
         if self.centering == "sinkhorn" and self.center_momentum != CENTER_MOMENTUM:
             raise UserError(
                 f"method.center_momentum {self.center_momentum:g} is of a center, and method.centering is 'sinkhorn', "
                 "which has none; omit one of them."
             )
-        if self.targets == "student" and "dino" in objectives:
+        if self.targets == "student" and "dino" in self.objectives:
             raise UserError(
                 "method.targets = 'student' leaves objective dino no teacher to learn from, and it would collapse; "
                 "choose method.objective 'info-nce', 'coding-rate' or 'vicreg', or targets 'teacher'."
             )
         return self
+
+    @property
+    def objectives(self) -> list[ObjectiveName]:
+        """Of the terms that there are."""
+        return [*[self.objective] * self.data_term, *[self.layer_objective] * self.plan.uses_maps]
 
     @property
     def layer_objective(self) -> ObjectiveName:
@@ -163,7 +167,7 @@ class Optim(Settings):
     accumulate: Positive = Field(1, description="parts into which each process splits its share of a batch")
     precision: PrecisionName | Auto = Field(
         "float32",
-        description="arithmetic; half precision by autocast; auto: bfloat16 where the device computes with it",
+        description="arithmetic; half precision by autocast; auto: bfloat16 where it is native",
     )
     lr: Annotated[float, Field(gt=0)] = Field(0.1, description="peak learning rate per 256 images of batch")
     # Differs from the paper: it gives neither a final rate nor clipping; these are the released code's.
@@ -194,7 +198,9 @@ class Run(Settings):
         (), description="also log to these (extras of the package)"
     )
     log_every_steps: Positive = 10
-    knn_every_epochs: Count = Field(10, description="online k-NN every so many epochs, and at both ends; 0: never")
+    knn_every_epochs: Count = Field(
+        10, description="online RankMe and k-NN every so many epochs, and at both ends; 0: never"
+    )
     checkpoint_every_steps: Positive | Auto = Field(
         "auto", description="how often the last state is saved; auto: each epoch"
     )
@@ -228,9 +234,10 @@ class Config(Settings):
             raise UserError(
                 f"backbone.layers is empty but contrast '{method.contrast}' works on search layers; name one."
             )
-        if {method.objective, method.layer_objective} != {"dino"} and optim.batch_size // optim.accumulate < 2:
+        contrasting = [name for name in method.objectives if name != "dino"]
+        if contrasting and optim.batch_size // optim.accumulate < 2:
             raise UserError(
-                f"Objective '{method.objective}' tells images of a batch apart and needs two or more at a time; raise "
+                f"Objective '{contrasting[0]}' tells images of a batch apart and needs two or more at a time; raise "
                 "optim.batch_size or lower optim.accumulate."
             )
         fewest = self.num_local_views if plan.local_views else plan.searched_views

@@ -48,7 +48,7 @@ def refused(answer, *parts):
         (["--method.centering", "sinkhorn", "--method.center_momentum", "0.5"], ["center_momentum 0.5", "'sinkhorn'"]),
         (
             ["--method.objective", "vicreg", "--method.out_dim", "auto", "--method.centering", "sinkhorn"],
-            ["method.centering 'sinkhorn'", "not 'vicreg'"],
+            ["method.centering 'sinkhorn'", "not to 'vicreg'"],
         ),
         (["--method.targets", "student"], ["leaves objective dino no teacher", "'info-nce'"]),
         (

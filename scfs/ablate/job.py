@@ -71,9 +71,9 @@ def _begin(folder: Path, rows: Sequence[Row], settings: Ablate) -> None:
     path = folder / "rows.json"
     begun, wanted = read_json(path, {}), {row.name: _kept(row.config) for row in rows}
     for row, settings_of_row in wanted.items():
-        before = begun.get(row, settings_of_row)
+        before = _kept(Config()) | begun.get(row, settings_of_row)  # a setting that came later had its default
         for name, value in settings_of_row.items():
-            if before.get(name, value) != value:  # a setting that came later has its default
+            if before.get(name) != value:
                 raise UserError(
                     f"{folder} was begun with {name} = {before.get(name)!r} for '{row}', not {value!r}; "
                     "choose another --folder."

@@ -44,6 +44,9 @@ def write_table(
         f"Mean, and lowest to highest, over {len(settings.seeds)} seeds{probe[settings.linear]}. "
         f"Training took {hours:.1f} hours in all. {PAPER}"
     )
+    objectives = sorted({row.config.method.objective for row in rows})
+    if objectives != ["dino"]:
+        note += f" Its objective is dino; these rows have {' and '.join(objectives)}."
     console.print(note, highlight=False)
     page, plot = folder / "table.md", folder / "table.png"
     _plot(plot, rows, measured)

@@ -3,7 +3,6 @@ from typing import Any
 
 import torch
 from timm.optim.lars import Lars
-from timm.optim.muon import Muon
 from torch import Tensor, nn
 
 
@@ -29,7 +28,9 @@ def build_optimizer(name: str, module: nn.Module, *, nesterov: bool = False) -> 
             sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return sgd
     if name == "muon":
-        # Orthogonalised momentum for weights, AdamW at a fifth of the rate for biases and norms.
+        # Orthogonalised momentum for weights; NAdamW at a fifth of the rate for what is no matrix to speak of.
+        from timm.optim.muon import Muon
+
         return Muon(
             groups,
             lr=0.0,

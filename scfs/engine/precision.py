@@ -43,9 +43,9 @@ class Precision:
             self.scaler.load_state_dict(state)
 
 
-def computes_in_bfloat16(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 by itself, and so about twice as fast as float32."""
+def has_native_bfloat16(device: torch.device) -> bool:
+    """Whether the device supports bfloat16 natively, and so is about twice as fast with it as with float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.10 does not say
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch do not say
     return device.type == "cpu" and any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))

@@ -62,8 +62,10 @@ def extract(
 def effective_rank(features: Tensor) -> float:
     """How many directions features (images, C) use: the exponential of the entropy of their singular values (RankMe).
 
-    Between 1, all images alike up to a factor, and C. It needs no labels.
+    Between 1, all images alike up to a factor, and C; 0 if some are not finite. It needs no labels.
     """
+    if not features.isfinite().all():
+        return 0.0
     values = torch.linalg.svdvals(features.double())
     fractions = values / values.sum().clamp(min=1e-300)
     return float(torch.special.entr(fractions).sum().exp())

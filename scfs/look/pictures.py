@@ -87,15 +87,17 @@ def _larger(backbone: Backbone, size: int) -> int:
 
 
 def save_curves(path: Path, rows: Sequence[dict[str, float]]) -> None:
-    """Losses, signs of health and k-NN over the steps of a run."""
+    """Losses, diagnostics and k-NN over the steps of a run."""
     figure = Figure(figsize=(11, 3), layout="constrained")
     FigureCanvasAgg(figure)
     losses, health, knn = figure.subplots(1, 3)
     steps = [row for row in rows if "loss" in row]
-    for name in [name for name in (steps[0] if steps else {}) if name.startswith("loss/")]:
-        losses.plot([row["step"] for row in steps], [row[name] for row in steps], label=name.removeprefix("loss/"))
-    for name in [name for name in (steps[0] if steps else {}) if name in HEALTH]:
-        health.plot([row["step"] for row in steps], [row[name] for row in steps], label=HEALTH[name])
+    for name in dict.fromkeys(name for row in steps for name in row):  # of a resumed run, names may have changed
+        points = [(row["step"], row[name]) for row in steps if name in row]
+        if name.startswith("loss/"):
+            losses.plot(*zip(*points, strict=True), label=name.removeprefix("loss/"))
+        elif name in HEALTH:
+            health.plot(*zip(*points, strict=True), label=HEALTH[name])
     scored = [row for row in rows if "knn_top1" in row]
     knn.plot(
         [row["step"] for row in scored], [100 * row["knn_top1"] for row in scored], marker="o", label="k-NN top-1 %"

@@ -26,7 +26,7 @@ from scfs.method.search import widen
 Gather = Callable[[Tensor], tuple[Tensor, int]]
 
 
-def of_one_process(values: Tensor) -> tuple[Tensor, int]:
+def no_gather(values: Tensor) -> tuple[Tensor, int]:
     """The images of this process alone."""
     return values, 0
 
@@ -78,7 +78,7 @@ class SelfDistillation:
 
     student_temp: float = 0.1
     centering: Literal["center", "sinkhorn"] = "center"
-    gather: Gather = of_one_process
+    gather: Gather = no_gather
 
     @property
     def has_center(self) -> bool:
@@ -104,8 +104,8 @@ class SelfDistillation:
     def _teacher_probs(self, logits: Tensor, sharpening: Sharpening) -> Tensor:
         temperature, center = sharpening
         if self.centering == "sinkhorn":
-            everyone, first = self.gather(logits)
-            return sinkhorn(everyone, temperature)[..., first : first + logits.shape[-2], :]
+            gathered, first = self.gather(widen(logits))
+            return sinkhorn(gathered, temperature)[..., first : first + logits.shape[-2], :]
         return sharpen(logits, temperature) if center is None else center.sharpen(logits, temperature)
 
 
@@ -121,15 +121,15 @@ class InfoNCE:
     """
 
     temperature: float = 0.1
-    gather: Gather = of_one_process
+    gather: Gather = no_gather
     has_center = False
 
     def views(self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None) -> Term:
         """Negatives are the global views of all other images."""
-        outputs, targets = _units(outputs), _units(targets)
+        outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         with torch.autocast(outputs.device.type, enabled=False):
-            everyone, same = self._everyone(targets)
-            cosines = torch.einsum("vbk,gak->vbga", outputs, everyone) / self.temperature
+            gathered, same = self._gathered(targets)
+            cosines = torch.einsum("vbk,gak->vbga", outputs, gathered) / self.temperature
             negatives = cosines.masked_fill(same[:, None], -math.inf).flatten(2).logsumexp(dim=-1)  # (V, B)
             positives = torch.einsum("vbk,gbk->gvb", outputs, targets) / self.temperature
             pairs = torch.logaddexp(positives, negatives) - positives  # (G, V, B)
@@ -139,20 +139,20 @@ class InfoNCE:
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
     ) -> Term:
         """Negatives are what the same query views of the other images found."""
-        outputs, targets = _units(outputs), _units(targets)
+        outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         with torch.autocast(outputs.device.type, enabled=False):
-            everyone, same = self._everyone(targets)
-            cosines = torch.einsum("nbk,gnak->gnba", outputs, everyone) / self.temperature
+            gathered, same = self._gathered(targets)
+            cosines = torch.einsum("nbk,gnak->gnba", outputs, gathered) / self.temperature
             negatives = cosines.masked_fill(same, -math.inf).logsumexp(dim=-1)  # (G, N, B)
             positives = torch.einsum("nbk,gnbk->gnb", outputs, targets) / self.temperature
             pairs = torch.logaddexp(positives, negatives) - positives
         return Term(_mean(pairs, weights), {"spread": spread(targets)})
 
-    def _everyone(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _gathered(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The targets (..., A, K) of all images, and which of them (B, A) are of the same image as each of ours."""
-        everyone, first = self.gather(targets)
+        gathered, first = self.gather(targets)
         ours = torch.arange(first, first + targets.shape[-2], device=targets.device)
-        return everyone, ours.unsqueeze(1) == torch.arange(everyone.shape[-2], device=targets.device)
+        return gathered, ours.unsqueeze(1) == torch.arange(gathered.shape[-2], device=targets.device)
 
 
 @dataclass(frozen=True)
@@ -161,16 +161,19 @@ class CodingRate:
 
     The volume is the coding rate 1/2 log det(I + K / epsilon^2 cov) of unit outputs. It needs no negatives, center or
     temperature.
+
+    # Differs from SimDINO's code: the rate is as in its paper (epsilon squared), a mean per output and over all student
+    # views, with a weight of its own.
     """
 
     epsilon: float = 0.5
     weight: float = 1.0
-    gather: Gather = of_one_process
+    gather: Gather = no_gather
     has_center = False
 
     def views(self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None) -> Term:
         """Distances to the other global views, less the mean coding rate of the views."""
-        outputs, targets = _units(outputs), _units(targets)
+        outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         distances = (targets.unsqueeze(1) - outputs).square().sum(dim=-1) / 2  # (G, V, B)
         return Term(_other_views(distances) - self._volume(outputs), {"spread": spread(targets)})
 
@@ -178,33 +181,37 @@ class CodingRate:
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
     ) -> Term:
         """Distances to the searched features, less the mean coding rate of the queries."""
-        outputs, targets = _units(outputs), _units(targets)
+        outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         distances = (targets - outputs).square().sum(dim=-1) / 2  # (G, N, B)
         return Term(_mean(distances, weights) - self._volume(outputs), {"spread": spread(targets)})
 
     def _volume(self, outputs: Tensor) -> Tensor:
-        everyone, _ = self.gather(outputs)  # (V, A, K)
-        images, dim = everyone.shape[-2:]
+        gathered, _ = self.gather(outputs)  # (V, A, K)
+        images, dim = gathered.shape[-2:]
         with torch.autocast(outputs.device.type, enabled=False):
-            covariance = everyone.mT @ everyone / images  # (V, K, K)
+            covariance = gathered.mT @ gathered / images  # (V, K, K)
             scaled = torch.eye(dim, device=outputs.device, dtype=covariance.dtype) + dim / self.epsilon**2 * covariance
             rates = torch.logdet(scaled) / 2
         return self.weight * rates.mean() / dim
 
 
 @dataclass(frozen=True)
-class VarianceCovariance:
-    """Pull views together, keep every output's deviation at 1 and outputs uncorrelated (VICReg, with its weights)."""
+class VICReg:
+    """Pull views together, keep every output's standard deviation at 1 and outputs uncorrelated.
+
+    # Differs from VICReg: outputs are scaled to the length of K ones, since search heads give unit vectors; the terms
+    # of variance and covariance are means over the student's views, so that any number of them weighs as much as two.
+    """
 
     invariance_weight: float = 25.0
     variance_weight: float = 25.0
-    covariance_weight: float = 1.0
-    gather: Gather = of_one_process
+    covariance_weight: float = 2.0  # VICReg adds up two views at a weight of 1
+    gather: Gather = no_gather
     has_center = False
 
     def views(self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None) -> Term:
         """Distances to the other global views, and the mean regularisation of the views."""
-        outputs, targets = widen(outputs), widen(targets)
+        outputs, targets = self._scaled(outputs), self._scaled(targets)
         distances = (targets.unsqueeze(1) - outputs).square().mean(dim=-1)  # (G, V, B)
         loss = self.invariance_weight * _other_views(distances) + self._regularisation(outputs)
         return Term(loss, {"spread": spread(targets)})
@@ -213,24 +220,27 @@ class VarianceCovariance:
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
     ) -> Term:
         """Distances to the searched features, and the mean regularisation of the queries."""
-        outputs, targets = widen(outputs), widen(targets)
+        outputs, targets = self._scaled(outputs), self._scaled(targets)
         distances = (targets - outputs).square().mean(dim=-1)  # (G, N, B)
         loss = self.invariance_weight * _mean(distances, weights) + self._regularisation(outputs)
         return Term(loss, {"spread": spread(targets)})
 
+    def _scaled(self, outputs: Tensor) -> Tensor:
+        return _l2_normalize(outputs) * math.sqrt(outputs.shape[-1])
+
     def _regularisation(self, outputs: Tensor) -> Tensor:
-        everyone, _ = self.gather(outputs)  # (V, A, K)
-        images, dim = everyone.shape[-2:]
+        gathered, _ = self.gather(outputs)  # (V, A, K)
+        images, dim = gathered.shape[-2:]
         with torch.autocast(outputs.device.type, enabled=False):
-            centered = everyone - everyone.mean(dim=-2, keepdim=True)
+            centered = gathered - gathered.mean(dim=-2, keepdim=True)
             covariance = centered.mT @ centered / (images - 1)  # (V, K, K)
         variances = covariance.diagonal(dim1=-2, dim2=-1)  # (V, K)
-        shortfall = F.relu(1 - (variances + 1e-4).sqrt()).mean()
-        correlated = covariance.square().sum(dim=(-2, -1)) - variances.square().sum(dim=-1)  # (V,)
-        return self.variance_weight * shortfall + self.covariance_weight * correlated.mean() / dim
+        variance_loss = F.relu(1 - (variances + 1e-4).sqrt()).mean()
+        covariance_loss = (covariance.square().sum(dim=(-2, -1)) - variances.square().sum(dim=-1)).mean() / dim
+        return self.variance_weight * variance_loss + self.covariance_weight * covariance_loss
 
 
-def _units(outputs: Tensor) -> Tensor:
+def _l2_normalize(outputs: Tensor) -> Tensor:
     return F.normalize(widen(outputs), dim=-1)
 
 

@@ -58,7 +58,6 @@ class SCFS(nn.Module):
         self.teacher = copy.deepcopy(student).requires_grad_(False)
         self.layers, self.targets, self.search_weight = layers, targets, search_weight
         self.plan = plan_of(contrast, variant)
-        self.student_temp = student_temp
         self.objective = objective or SelfDistillation(student_temp)
         self.search_objective = search_objective or SelfDistillation(student_temp)
         has_center = student.head is not None and self.objective.has_center

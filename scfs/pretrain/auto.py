@@ -3,7 +3,7 @@ from typing import Any, NamedTuple
 import torch
 
 from scfs.config import Config
-from scfs.engine.precision import computes_in_bfloat16
+from scfs.engine.precision import has_native_bfloat16
 
 # Differs from the paper: its settings are for ImageNet; `auto` follows the number of images and steps.
 LONG_RUN_EPOCHS = 100  # from here on the paper's warm-ups fit
@@ -84,9 +84,9 @@ def _warmup_choice(config: Config) -> Choice:
 
 
 def _precision_choice(device: torch.device) -> Choice:
-    if computes_in_bfloat16(device):
-        return Choice("optim.precision", "bfloat16", f"this {device.type} computes with it, in about half the time")
-    return Choice("optim.precision", "float32", f"this {device.type} does not compute with bfloat16 by itself")
+    if has_native_bfloat16(device):
+        return Choice("optim.precision", "bfloat16", f"native on this {device.type}, in about half the time")
+    return Choice("optim.precision", "float32", f"bfloat16 is not known to be native on this {device.type}")
 
 
 def _get(config: Config, setting: str) -> Any:

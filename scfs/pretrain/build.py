@@ -15,7 +15,7 @@ from scfs.errors import UserError
 from scfs.method.encoder import Encoder
 from scfs.method.heads import DataHead, EmbeddingHead, LayerHead, PooledSearchHead, ProjectionHead, SearchHead
 from scfs.method.modes import ObjectiveName
-from scfs.method.objectives import CodingRate, InfoNCE, Objective, SelfDistillation, VarianceCovariance
+from scfs.method.objectives import CodingRate, InfoNCE, Objective, SelfDistillation, VICReg
 from scfs.method.scfs import SCFS
 from scfs.pretrain.step import Learner
 
@@ -78,11 +78,11 @@ def build_search_head(method: Method, channels: int) -> LayerHead:
 def build_objective(method: Method, name: ObjectiveName) -> Objective:
     """How head outputs are contrasted with their targets."""
     if name == "info-nce":
-        return InfoNCE(method.contrast_temp, gather=gather_images)
+        return InfoNCE(method.info_nce_temp, gather=gather_images)
     if name == "coding-rate":
         return CodingRate(gather=gather_images)
     if name == "vicreg":
-        return VarianceCovariance(gather=gather_images)
+        return VICReg(gather=gather_images)
     return SelfDistillation(method.student_temp, method.centering, gather=gather_images)
 
 

@@ -8,8 +8,8 @@ from scfs.errors import UserError
 WINDOW = 30  # steps whose mean is judged
 PATIENCE = 0.1  # fraction of the run before anything is judged: every run starts near ln K
 
-FLAT = 0.8  # fraction of a head's outputs that the teacher uses, exp(entropy) / K; of random weights about a third
-CERTAIN = 0.02  # loss of a head, as a fraction of ln K
+FLAT = 0.8  # fraction of a head's outputs that the teacher uses, exp(entropy) / K; random weights at 0.04: a third
+CERTAIN = 0.02  # entropy of a head, as a fraction of ln K
 MIN_SPREAD = 0.02
 
 
@@ -52,7 +52,8 @@ class Health:
             yield (
                 "collapse",
                 f"the features of all images are nearly the same (spread {means['feature_spread']:.3f}): the network "
-                "is collapsing. Lower optim.lr, lengthen optim.warmup_epochs, or raise method.momentum.",
+                "is collapsing. Lower optim.lr, lengthen optim.warmup_epochs, or, with targets of the teacher, raise "
+                "method.momentum.",
             )
 
     def _softmax_findings(self, term: str, outputs: int, means: Mapping[str, float]) -> Iterator[tuple[str, str]]:
@@ -62,10 +63,10 @@ class Health:
             yield (
                 f"flat/{term}",
                 f"the head of '{term}' is flat: the teacher spreads its answer over {used:.0%} of {outputs} outputs "
-                f"(entropy {entropy:.3f} of ln K) and teaches nothing. Lower method.teacher_temp or method.out_dim, "
-                "set method.batch_norm = true, or choose method.objective = 'info-nce'.",
+                f"(entropy {entropy:.3f} of ln K) and teaches nothing. Lower method.teacher_temp; for the data head "
+                "lower method.out_dim or set method.batch_norm = true; or choose method.objective = 'info-nce'.",
             )
-        if means[f"loss/{term}"] < CERTAIN * log_k:
+        if entropy < CERTAIN and means[f"loss/{term}"] < CERTAIN * log_k:
             yield (
                 f"constant/{term}",
                 f"the loss of '{term}' is almost 0 ({means[f'loss/{term}']:.3f}): one output wins for every image. "

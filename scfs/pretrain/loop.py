@@ -148,7 +148,7 @@ def run(job: Job, folder: Path, first_step: int, score: OnlineScore, console: Co
         def log_score(step: int) -> None:
             could, scores = score.wanted, score(learner.method.teacher.backbone)
             if could and not scores:
-                display.note(f"No online k-NN any more: {score.why_not}", style="yellow")
+                display.note(f"Online scores stopped: {score.why_not}", style="yellow")
             if scores:
                 log.write({"step": step, "epoch": step / job.steps_per_epoch, **scores})
                 display.keep("RankMe", f"{scores['rankme']:.1f}")

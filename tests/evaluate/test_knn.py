@@ -104,3 +104,4 @@ def test_effective_rank():
     expected = math.exp(-sum(p * math.log(p) for p in fractions))
     assert effective_rank(torch.diag(values)) == pytest.approx(expected)
     assert effective_rank(torch.zeros(5, 3)) == 1.0
+    assert effective_rank(torch.full((5, 3), math.nan)) == 0.0

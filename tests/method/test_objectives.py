@@ -10,11 +10,11 @@ from toy_method import CHANNELS, ToyBackbone, close, make_batch, normal, randomi
 from scfs.method.encoder import Encoder
 from scfs.method.heads import EmbeddingHead, PooledSearchHead
 from scfs.method.losses import sinkhorn
-from scfs.method.objectives import CodingRate, InfoNCE, PairWeights, SelfDistillation, Sharpening, VarianceCovariance
+from scfs.method.objectives import CodingRate, InfoNCE, PairWeights, SelfDistillation, Sharpening, VICReg
 from scfs.method.scfs import SCFS
 
 V, G, N, B, K = 4, 2, 3, 5, 6
-OTHERS = [InfoNCE(0.2), CodingRate(), VarianceCovariance()]
+OTHERS = [InfoNCE(0.2), CodingRate(), VICReg()]
 SHARPENING = Sharpening(0.05)
 
 
@@ -94,7 +94,7 @@ def test_coding_rate_equals_loops():
 
 
 def test_vicreg_equals_loops():
-    outputs, targets = normal(V, B, K), normal(G, B, K)
+    outputs, targets = (F.normalize(normal(views, B, K), dim=-1) * K**0.5 for views in (V, G))
     distances = [
         (outputs[v, b] - targets[g, b]).square().mean() for v in range(V) for g in range(G) for b in range(B) if v != g
     ]
@@ -103,8 +103,9 @@ def test_vicreg_equals_loops():
         covariance = torch.cov(view.T)
         shortfalls += [max(0.0, 1 - (float(covariance[k, k]) + 1e-4) ** 0.5) for k in range(K)]
         correlations.append(sum(float(covariance[j, k]) ** 2 for j in range(K) for k in range(K) if j != k) / K)
-    expected = 25 * mean(distances) + 25 * mean(shortfalls) + mean(correlations)
-    close(VarianceCovariance().views(outputs, targets).loss, expected)
+    expected = 25 * mean(distances) + 25 * mean(shortfalls) + 2 * mean(correlations)
+    close(VICReg().views(outputs, targets).loss, expected)
+    close(VICReg().views(outputs / 9, targets / 9).loss, expected)  # as from heads that give unit vectors
 
 
 @pytest.mark.parametrize("objective", OTHERS, ids=lambda objective: type(objective).__name__)

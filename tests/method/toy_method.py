@@ -120,7 +120,7 @@ def given_of(model: SCFS, batch: ViewBatch) -> Given:
         global_boxes=batch.global_boxes.tolist(),
         local_boxes=batch.local_boxes.tolist(),
         global_flips=batch.global_flips.tolist(),
-        student_temp=model.student_temp,
+        student_temp=model.objective.student_temp,
         teacher_temp=TEACHER_TEMP,
         center_momentum=0.8,
     )

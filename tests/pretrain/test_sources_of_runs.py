@@ -40,7 +40,7 @@ def test_scores_that_fail_do_not_stop_a_run(scfs, tiny_recipe, damaged, tmp_path
     words = ["pretrain", tiny_recipe, "--data.source", damaged, "--run.folder", tmp_path / "run", *FLAGS]
     code, said, _ = scfs(*words, "--data.max_unreadable", 0.1, "--run.knn_every_epochs", 1)
     assert code == 0
-    assert said.count("No online k-NN any more: 1 of 12 images cannot be read") == 1
+    assert said.count("Online scores stopped: 1 of 12 images cannot be read") == 1
     assert (tmp_path / "run" / "last.pt").exists()
 
 
