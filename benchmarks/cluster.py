@@ -19,7 +19,7 @@ from rich.console import Console
 from scfs.backbones import Backbone
 from scfs.bench.page import Row, show
 
-RECIPE = Path(__file__).parent.parent / "recipes" / "quickstart.toml"
+RECIPE = Path(__file__).parent.parent / "recipes" / "quickstart_paper.toml"
 # An image of 2 x 224 + 8 x 96 px through ResNet-50: student forward and backward, teacher forward.
 DINO_GMAC, SEARCH_SHARE = 51.6, 0.33
 GPU_TFLOPS = 60  # assumed: what a current data-centre GPU sustains on such convolutions in bfloat16
@@ -31,7 +31,7 @@ NUM_GPUS, BATCH = 64, 4096
 
 
 def measured(processes: int) -> float:
-    """Images a second of quickstart's settings."""
+    """Images a second of the settings of quickstart_paper."""
     with tempfile.TemporaryDirectory() as temporary:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         settings = {
@@ -83,7 +83,7 @@ def main() -> None:
         {"processes": str(n), "images/s": f"{rate:.0f}", "of one": f"{rate / rates[1]:.2f}"}
         for n, rate in rates.items()
     ]
-    show(console, "Processes on the same cores, quickstart's settings, the same batch", rows, write=write)
+    show(console, "Processes on the same cores, settings of quickstart_paper, the same batch", rows, write=write)
     title = (
         f"Calculated, not run: {NUM_GPUS} GPUs at {GPU_TFLOPS} TFLOP/s and {LINK_GBPS} GB/s each (assumed), ResNet-50, "
         f"batch {BATCH}; the all-reduce runs beside the backward pass"
