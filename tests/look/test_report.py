@@ -1,6 +1,7 @@
 import pytest
 from PIL import Image
 
+from scfs.look.pictures import save_curves
 from scfs.look.report import summarise
 
 
@@ -33,3 +34,13 @@ def test_summary_is_first_against_last():
     rows = [{"knn_top1": 0.2}, {"loss": 1.0}, {"knn_top1": 0.3}, {"knn_top1": 0.45}]
     assert str(summarise(rows)) == ("k-NN top-1: 20.0% at the start, 45.0% after training (+25.0 points)")
     assert str(summarise([])) == "No k-NN was computed."
+
+
+def test_curves_of_a_run_whose_diagnostics_were_renamed(tmp_path):
+    """As of one that an older version began and this one resumed."""
+    old = {"loss": 3.0, "loss/view": 3.0, "teacher_entropy": 0.5, "feature_spread": 0.5}
+    new = {"loss": 3.0, "loss/view": 3.0, "entropy/view": 0.5, "spread/view": 0.9, "feature_spread": 0.5}
+    rows = [{"step": 1.0, **old}, {"step": 2.0, **old}, {"step": 3.0, **new}, {"step": 3.0, "knn_top1": 0.2}]
+    save_curves(tmp_path / "curves.png", rows)
+    assert (tmp_path / "curves.png").stat().st_size > 0
+    save_curves(tmp_path / "none.png", [])
