@@ -53,6 +53,7 @@ SIZES = {"imagenette": 96, "pets": 84, "scenes": 96}  # of the scored views
 CALIBRATION_STEPS = 12
 SAVE_MINUTES = 2.0
 CHANGED = tuple(f"scfs, {name}" for name in CHANGES)
+RECORDS = Path(__file__).parent / "records" / "rivals.jsonl"
 METHODS = (*(name for name in OURS if name not in CHANGED), *RIVALS)
 Record = dict[str, Any]
 
@@ -173,9 +174,9 @@ def name_of(work: Record) -> str:
     return f"{work['data']}-{method}-{how}-seed{work['seed']}{choosing}"
 
 
-def do(work: Record, data: str, folder: Path) -> None:
+def do(work: Record, data: str, folder: Path, records: Path) -> None:
     """One run, unless it is done or another process is at it; its record goes to the end of the file."""
-    records, mine = folder / "records.jsonl", folder / name_of(work)
+    mine = folder / name_of(work)
     mine.mkdir(parents=True, exist_ok=True)
     with (mine / "lock").open("w") as lock:
         try:
@@ -191,6 +192,7 @@ def do(work: Record, data: str, folder: Path) -> None:
         if not work["held_out"] and record["scores"][-1]["knn"]:
             record |= full_scores(backbone, mine, data, work["size"])
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+        records.parent.mkdir(parents=True, exist_ok=True)
         with records.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(json.dumps({**work, **record, "commit": commit, "command": " ".join(sys.argv[1:])}) + "\n")
@@ -206,17 +208,17 @@ def run_all(args: argparse.Namespace) -> None:
     held_out = args.choose or args.changes
     for seed in args.seeds:
         for method in ("scfs", *CHANGED) if args.changes else args.methods:
-            records = read_records(args.folder / "records.jsonl")
+            records = read_records(args.records)
             factors = [1.0] if args.changes else [best_factor(records, method)]
             for factor in FACTORS if args.choose else factors:
                 work = {"data": data, "method": method, "minutes": args.minutes, "seed": seed, "held_out": held_out}
                 work |= {"lr_factor": factor, "precision": precision, "size": SIZES[data]}
-                do({**work, "settings": settings_of(method)}, source or data, args.folder)
+                do({**work, "settings": settings_of(method)}, source or data, args.folder, args.records)
 
 
 def table(args: argparse.Namespace) -> None:
     """Means over seeds, best first, of every set and budget, and the plot of accuracy against minutes."""
-    records = [record for record in read_records(args.folder / "records.jsonl") if not record["held_out"]]
+    records = [record for record in read_records(args.records) if not record["held_out"]]
     lines = []
     groups = sorted(
         {(r["data"], r["minutes"]) for r in records}, key=lambda group: (list(SIZES).index(group[0]), group[1])
@@ -233,16 +235,16 @@ def table(args: argparse.Namespace) -> None:
             lines.append([data, f"{minutes:g}", method, *cells, str(len(runs))])
     head = ("data", "budget", "method", "k-NN %", "linear %", "minutes", "epochs", "seeds")
     print(markdown_table(head, lines))
-    print(f"\n{changes_table(args.folder)}\n")
+    print(f"\n{changes_table(read_records(args.records))}\n")
     for sign in ("rankme", "spread"):
-        print(f"{sign}: {rank_correlations(read_records(args.folder / 'records.jsonl'), sign)}")
+        print(f"{sign}: {rank_correlations(read_records(args.records), sign)}")
     if args.plot:
         plot(records, args.plot)
 
 
-def changes_table(folder: Path) -> str:
+def changes_table(records: list[Record]) -> str:
     """What one change costs or gains on held-out photos of train, worst first, at each budget."""
-    runs = [r for r in read_records(folder / "records.jsonl") if r["held_out"] and r["lr_factor"] == 1.0]
+    runs = [r for r in records if r["held_out"] and r["lr_factor"] == 1.0]
     lines = []
     for minutes in sorted({r["minutes"] for r in runs}):
         scores: dict[str, list[float]] = {}
@@ -313,7 +315,8 @@ def main() -> None:
     writer.add_argument("--plot", type=Path, help="file for the plot")
     writer.set_defaults(job=table)
     for each in (runner, writer):
-        each.add_argument("--folder", type=Path, default=Path("runs/rivals"), help="of records and unfinished runs")
+        each.add_argument("--records", type=Path, default=RECORDS, help="file with a line per run that is done")
+    runner.add_argument("--folder", type=Path, default=Path("runs/rivals"), help="of unfinished runs")
     args = parser.parse_args()
     args.job(args)
 
