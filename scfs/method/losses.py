@@ -64,7 +64,7 @@ def sinkhorn(logits: Tensor, temperature: float, iterations: int = 3) -> Tensor:
 
 @torch.no_grad()
 def entropy(probs: Tensor) -> Tensor:
-    """Mean entropy of probabilities (..., K) as a share of ln K: 0 is certain, 1 is uniform."""
+    """Mean entropy of probabilities (..., K) as a fraction of ln K: 0 is certain, 1 is uniform."""
     return -torch.xlogy(probs, probs).sum(dim=-1).mean() / math.log(probs.shape[-1])
 
 
