@@ -191,6 +191,10 @@ def do(work: Record, data: str, folder: Path, records: Path) -> None:
         backbone, record = train(work, train_source, val_source, mine / "state.pt")
         if not work["held_out"] and record["scores"][-1]["knn"]:
             record |= full_scores(backbone, mine, data, work["size"])
+        elif not work["held_out"]:  # diverged
+            record |= dict.fromkeys(("knn", "linear"), 0.0) | dict.fromkeys(
+                ("knn_interval", "linear_interval"), (0.0, 0.0)
+            )
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         records.parent.mkdir(parents=True, exist_ok=True)
         with records.open("a") as file:
@@ -318,6 +322,8 @@ def main() -> None:
         each.add_argument("--records", type=Path, default=RECORDS, help="file with a line per run that is done")
     runner.add_argument("--folder", type=Path, default=Path("runs/rivals"), help="of unfinished runs")
     args = parser.parse_args()
+    if args.job is run_all and args.data.partition("=")[0] not in SIZES:
+        parser.error(f"--data {args.data}: name the data {', '.join(SIZES)}, as imagenette=FOLDER")
     args.job(args)
 
 

@@ -100,6 +100,11 @@ class Method(Settings):
                 f"method.out_dim {self.out_dim} is the number of outputs of objective dino; objective "
                 f"'{self.objective}' has none: omit it (method.bottleneck_dim is the width of its head's output)."
             )
+        if self.objective != "dino" and self.batch_norm:
+            raise UserError(
+                f"method.batch_norm = true is a choice of objective dino; the head of '{self.objective}' always has "
+                "batch norms: omit it."
+            )
         if "dino" not in self.objectives and self.centering != "center":
             raise UserError(
                 f"method.centering '{self.centering}' applies to objective dino, not to '{self.objective}'; omit it."

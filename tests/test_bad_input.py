@@ -50,6 +50,10 @@ def refused(answer, *parts):
             ["--method.objective", "vicreg", "--method.out_dim", "auto", "--method.centering", "sinkhorn"],
             ["method.centering 'sinkhorn'", "not to 'vicreg'"],
         ),
+        (
+            ["--method.objective", "info-nce", "--method.out_dim", "auto", "--method.batch_norm", "true"],
+            ["method.batch_norm", "'info-nce' always has batch norms", "omit it"],
+        ),
         (["--method.targets", "student"], ["leaves objective dino no teacher", "'info-nce'"]),
         (
             ["--method.objective", "info-nce", "--method.out_dim", "auto", "--optim.accumulate", "4"],
