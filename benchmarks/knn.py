@@ -21,7 +21,7 @@ from rich.console import Console
 
 from scfs.bench.page import show
 from scfs.data.loader import num_cores
-from scfs.evaluate.knn import nearest
+from scfs.evaluate.knn.neighbours import nearest
 
 DIM, K = 2048, 200
 

@@ -24,14 +24,15 @@ from torch import Tensor, nn
 
 from scfs.backbones import Backbone
 from scfs.config import Config
-from scfs.data.views import ViewBatch
-from scfs.engine.convolution import learn_by_products
-from scfs.engine.jsonfile import short_name
-from scfs.engine.precision import Precision
+from scfs.data.views import normalize_views
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_learner, build_method
-from scfs.pretrain.step import schedule, train_step
+from scfs.pretrain.step import schedule_at, train_step
 from scfs.recipe import check, read_toml
+from scfs.runs.json_files import digest_of
+from scfs.training.convolution import use_gemm_weight_gradients
+from scfs.training.precision import Precision
+from scfs.view_batch import ViewBatch
 
 CPU = torch.device("cpu")
 TWO_VIEWS = {"global_size": 64, "local_size": 32, "num_local_views": 0, "global_scale": (0.2, 1.0)}
@@ -189,7 +190,7 @@ class LightlyRun:
         self.published, self.epochs = RIVALS[name], epochs
         self.crops = {**self.published.views, "local_scale": LOCAL_SCALE}
         self.module = self.published.build(Backbone("resnet10_half")).to(memory_format=torch.channels_last).train()
-        learn_by_products(self.module)
+        use_gemm_weight_gradients(self.module)
         self.optimizer, self.precision = self.published.optimizer(self.module), Precision(precision, CPU)
         self.peak, self.batch_size = self.published.lr * lr_factor, 256
 
@@ -207,7 +208,7 @@ class LightlyRun:
         self.optimizer.zero_grad(set_to_none=True)
         self.module.epoch = step // steps_per_epoch
         with self.precision.autocast():
-            loss = self.module.loss(batch.normalised())
+            loss = self.module.loss(normalize_views(batch))
         loss.backward()
         self.optimizer.step()
 
@@ -238,8 +239,8 @@ class OurRun:
         return self.learner.method.teacher.backbone  # type: ignore[return-value]
 
     def step(self, batch: ViewBatch, step: int, steps_per_epoch: int) -> None:
-        now, optim = schedule(self.config, step, steps_per_epoch), self.config.optim
-        train_step(self.learner, [batch], now, clip=optim.clip, clip_norm=optim.clip_norm)
+        schedule, optim = schedule_at(self.config, step, steps_per_epoch), self.config.optim
+        train_step(self.learner, [batch], schedule, clip=optim.clip, clip_norm=optim.clip_norm)
 
     def state_dict(self) -> dict[str, Any]:
         return self.learner.state_dict()
@@ -305,4 +306,4 @@ def settings_of(name: str) -> str:
     if name not in OURS:
         return "published"
     recipe, changes = OURS[name]
-    return short_name(check(Config, read_toml(recipe), changes).model_dump(mode="json", exclude={"run", "data"}))
+    return digest_of(check(Config, read_toml(recipe), changes).model_dump(mode="json", exclude={"run", "data"}))

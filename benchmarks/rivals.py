@@ -37,15 +37,16 @@ from scfs.data.loader import StepSampler, ViewDataset, view_loader
 from scfs.data.selection import every_fifth
 from scfs.data.sources import Source, open_labelled
 from scfs.data.views import MultiCrop
-from scfs.engine.markdown import markdown_table
-from scfs.engine.memory import keep_freed_memory
-from scfs.engine.precision import has_native_bfloat16
 from scfs.evaluate.features import effective_rank, extract
-from scfs.evaluate.job import knn
-from scfs.evaluate.knn import HEADLINE_K, knn_accuracy
-from scfs.evaluate.linear import linear
-from scfs.evaluate.settings import Knn, Linear
+from scfs.evaluate.knn.job import knn
+from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
+from scfs.evaluate.knn.settings import Knn
+from scfs.evaluate.linear.job import linear
+from scfs.evaluate.linear.settings import Linear
+from scfs.markdown import markdown_table
 from scfs.method.losses import spread
+from scfs.training.cpu import keep_freed_memory
+from scfs.training.precision import has_native_bfloat16
 
 FACTORS = (1 / 3, 1.0, 3.0)  # of the published learning rate
 FRACTIONS = (0.25, 0.5, 0.75)  # of a run after which it is scored by k-NN, beside the end

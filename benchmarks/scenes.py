@@ -16,9 +16,9 @@ from torchvision.transforms import v2
 
 from scfs.backbones import Backbone
 from scfs.data.scenes import CLASSES, render_scene
-from scfs.data.views import centre_view, normalised
+from scfs.data.views import centre_view, normalize
 from scfs.evaluate.features import LabelledFeatures
-from scfs.evaluate.knn import knn_accuracy
+from scfs.evaluate.knn.neighbours import knn_accuracy
 
 SIZE = 64
 WEIGHT_SEEDS = 3
@@ -47,7 +47,7 @@ def centres(images: Images) -> Tensor:
 @torch.no_grad()
 def features(backbone: Backbone, views: Tensor) -> Tensor:
     backbone.eval()
-    return torch.cat([backbone(normalised(part))[0] for part in views.split(BATCH)])
+    return torch.cat([backbone(normalize(part))[0] for part in views.split(BATCH)])
 
 
 def untrained_knn(name: str, train: Images, val: Images) -> list[float]:
@@ -80,7 +80,7 @@ def supervised(train: Images, val: Images, epochs: int) -> float:
     for _ in range(epochs):
         backbone.train()
         for indices in torch.randperm(len(train.labels)).split(BATCH):
-            views = normalised(torch.stack([augment(image) for image in train.pixels[indices]]))
+            views = normalize(torch.stack([augment(image) for image in train.pixels[indices]]))
             loss = F.cross_entropy(classifier(backbone(views)[0]), train.labels[indices])
             optimizer.zero_grad()
             loss.backward()

@@ -10,7 +10,7 @@ from timm.models.resnet import BasicBlock, ResNet
 from torch import Tensor, nn
 
 from scfs.errors import UserError
-from scfs.weights.fit import Misfit, Taken, fit
+from scfs.weights.match import LoadReport, Mismatch, match_tensors
 from scfs.weights.read import Stored, read_weights
 
 # B images, C channels, H W map height and width
@@ -164,7 +164,7 @@ class Loaded(NamedTuple):
 
     backbone: Backbone
     size: int | None  # None if unknown
-    taken: Taken | None = None  # None of random weights
+    taken: LoadReport | None = None  # None of random weights
 
     def evaluated_size(self, setting: int | str) -> int:
         """The side of centre crops, checked: as set or, if that is auto, as in training."""
@@ -195,7 +195,7 @@ def load_backbone(target: str, *, name: str | None = None, network: str = "teach
     return Loaded(backbone, stored.size, _take(backbone, stored))
 
 
-def load_weights(backbone: Backbone, target: str, *, network: str = "teacher") -> Taken:
+def load_weights(backbone: Backbone, target: str, *, network: str = "teacher") -> LoadReport:
     """Give a backbone the weights of whatever `load_backbone` reads, if they are of the same architecture."""
     return _take(backbone, read_weights(target, network))
 
@@ -207,17 +207,17 @@ def guess_name(stored: Stored) -> str | None:
         with torch.device("meta"):
             net = _build(name, 0.0) if name in REDUCED else _create(name, {"num_classes": 0})
         try:
-            fit(stored, net)
-        except Misfit:
+            match_tensors(stored, net)
+        except Mismatch:
             continue
         return name
     return None
 
 
-def _take(backbone: Backbone, stored: Stored) -> Taken:
+def _take(backbone: Backbone, stored: Stored) -> LoadReport:
     try:
-        tensors, taken = fit(stored, backbone.net)
-    except Misfit as misfit:
+        tensors, taken = match_tensors(stored, backbone.net)
+    except Mismatch as misfit:
         other = stored.name or guess_name(stored)
         looks = f"it looks like {other}" if other and other != backbone.name else "it may be another architecture"
         raise UserError(

@@ -69,11 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(words)
     except UserError as error:
-        if _is_first("LOCAL_RANK"):  # of several processes, one on each machine
+        if _is_rank_zero("LOCAL_RANK"):  # of several processes, one on each machine
             print(f"scfs: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        if _is_first("RANK"):
+        if _is_rank_zero("RANK"):
             print(str(stop) or "Stopped.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # whoever reads has seen enough, as `head` does
@@ -130,7 +130,7 @@ def _pretrain(words: Words) -> None:
         raise UserError("--dry-run tries a new run; leave --resume away.")
     config = check(Config, values, read_flags(flags))
     if dry_run:
-        from scfs.look.preview import preview
+        from scfs.pretrain.dry_run import preview
 
         preview(config, name=target.stem, console=_console())
         return
@@ -141,32 +141,32 @@ def _pretrain(words: Words) -> None:
 
 
 def _knn(words: Words) -> None:
-    from scfs.evaluate.settings import Knn
+    from scfs.evaluate.knn.settings import Knn
 
     if (settings := _settings(Knn, words, "knn RUN_OR_WEIGHTS", "Score a backbone by its nearest neighbours.")) is None:
         return
     [target] = _targets(words, "a run folder, a file of weights, or random:NAME")
 
-    from scfs.evaluate.job import knn
+    from scfs.evaluate.knn.job import knn
 
     knn(target, settings, _console())
 
 
 def _linear(words: Words) -> None:
-    from scfs.evaluate.settings import Linear
+    from scfs.evaluate.linear.settings import Linear
 
     about = "Score a backbone by linear classifiers on its frozen features."
     if (settings := _settings(Linear, words, "linear RUN_OR_WEIGHTS", about)) is None:
         return
     [target] = _targets(words, "a run folder, a file of weights, or random:NAME")
 
-    from scfs.evaluate.linear import linear
+    from scfs.evaluate.linear.job import linear
 
     linear(target, settings, _console())
 
 
 def _finetune(words: Words) -> None:
-    from scfs.evaluate.settings import Finetune
+    from scfs.evaluate.finetune.settings import Finetune
     from scfs.recipe import read_toml
 
     about = "Score a backbone by training all of it with labels."
@@ -177,7 +177,7 @@ def _finetune(words: Words) -> None:
         return
     target, *_ = _targets(words, "a run folder, a file of weights, or random:NAME", optional=1)
 
-    from scfs.evaluate.finetune import finetune
+    from scfs.evaluate.finetune.job import finetune
 
     finetune(target, settings, _console())
 
@@ -262,7 +262,7 @@ def _report(words: Words) -> None:
         raise UserError("scfs report takes one run folder and no settings: scfs report RUN.")
     [run] = _targets(words, "a run folder")
 
-    from scfs.look.report import report
+    from scfs.visualize.report import report
 
     report(Path(run), _console())
 
@@ -334,8 +334,8 @@ def _console() -> "Console":
     """Of several processes only the first one speaks."""
     from rich.console import Console
 
-    return Console(quiet=not _is_first("RANK"))
+    return Console(quiet=not _is_rank_zero("RANK"))
 
 
-def _is_first(rank: str) -> bool:
+def _is_rank_zero(rank: str) -> bool:
     return os.environ.get(rank, "0") == "0"

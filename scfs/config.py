@@ -10,7 +10,7 @@ DINO_OUT_DIM, CENTER_MOMENTUM = 65536, 0.9  # the paper's
 PrecisionName = Literal["float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 Temperature = Annotated[float, Field(gt=0)]
 CropScale = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
 
@@ -26,7 +26,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
-class Data(Settings):
+class DataSettings(Settings):
     """Where the images come from."""
 
     source: str = Field(
@@ -36,7 +36,7 @@ class Data(Settings):
     )
     classes: str = Field("", description="file naming the class folders to use, one a line; empty: all")
     max_megapixels: Positive = Field(100, description="larger images count as unreadable")
-    max_unreadable: Share = Field(0.01, description="share of unreadable images from which on the run stops")
+    max_unreadable: Fraction = Field(0.01, description="share of unreadable images from which on the run stops")
     workers: Count | Auto = Field(
         "auto", description="loader processes; auto: one per core, at most 8; on a CPU one per 4"
     )
@@ -46,7 +46,7 @@ class Data(Settings):
         return self.max_megapixels * 1_000_000
 
 
-class Backbone(Settings):
+class BackboneSettings(Settings):
     """The network to pre-train."""
 
     name: str = Field("resnet50", description="a timm model, or resnet10_half (reduced, for CPUs)")
@@ -57,7 +57,7 @@ class Backbone(Settings):
     drop_path: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="drop path rate, student only")
 
 
-class Method(Settings):
+class MethodSettings(Settings):
     """What is contrasted, and the heads and constants of it."""
 
     contrast: Contrast = Field("scfs", description="contrast mode, a row of the paper's table")
@@ -86,14 +86,14 @@ class Method(Settings):
     centering: Literal["center", "sinkhorn"] = Field(
         "center", description="how outputs of objective dino are balanced; sinkhorn: as in SwAV and DINOv2"
     )
-    center_momentum: Share = CENTER_MOMENTUM
+    center_momentum: Fraction = CENTER_MOMENTUM
     info_nce_temp: Temperature = Field(0.1, description="temperature of objective info-nce")
-    momentum: Share | Auto = Field(0.996, description="teacher momentum at the start")
-    final_momentum: Share | Literal["same"] = Field(1.0, description="teacher momentum at the end, by a cosine")
+    momentum: Fraction | Auto = Field(0.996, description="teacher momentum at the start")
+    final_momentum: Fraction | Literal["same"] = Field(1.0, description="teacher momentum at the end, by a cosine")
     freeze_last_layer_epochs: Count = Field(1, description="epochs in which the data head's last layer stays put")
 
     @model_validator(mode="after")
-    def _fits_objective(self) -> "Method":
+    def _fits_objective(self) -> "MethodSettings":
         """Refuse settings that exclude each other."""
         if self.objective != "dino" and self.out_dim not in (DINO_OUT_DIM, "auto"):
             raise UserError(
@@ -136,7 +136,7 @@ class Method(Settings):
         return plan_of(self.contrast, self.variant)
 
 
-class Views(Settings):
+class ViewSettings(Settings):
     """How views are cut."""
 
     global_size: Positive = Field(224, description="side of the two global views, in pixels")
@@ -155,7 +155,7 @@ class Views(Settings):
     )
 
     @model_validator(mode="after")
-    def _ordered(self) -> "Views":
+    def _ordered(self) -> "ViewSettings":
         for name in ("global_scale", "local_scale"):
             scale = getattr(self, name)
             if scale != "auto" and scale[0] > scale[1]:
@@ -163,7 +163,7 @@ class Views(Settings):
         return self
 
 
-class Optim(Settings):
+class OptimSettings(Settings):
     """How the student moves."""
 
     name: Literal["sgd", "adamw", "lars", "muon"] = "sgd"
@@ -190,7 +190,7 @@ class Optim(Settings):
         return self.lr * self.batch_size / 256
 
 
-class Run(Settings):
+class RunSettings(Settings):
     """Where and how often; none of it changes what is learnt."""
 
     folder: str = Field("auto", description="run folder; auto: runs/RECIPE, or the next free number after it")
@@ -216,12 +216,12 @@ class Config(Settings):
     """Everything that decides a pre-training run. Defaults are the paper's 200 epochs on ImageNet."""
 
     seed: Count = 0
-    data: Data = Data()
-    backbone: Backbone = Backbone()
-    method: Method = Method()
-    views: Views = Views()
-    optim: Optim = Optim()
-    run: Run = Run()
+    data: DataSettings = DataSettings()
+    backbone: BackboneSettings = BackboneSettings()
+    method: MethodSettings = MethodSettings()
+    views: ViewSettings = ViewSettings()
+    optim: OptimSettings = OptimSettings()
+    run: RunSettings = RunSettings()
 
     @model_validator(mode="after")
     def _possible(self) -> "Config":

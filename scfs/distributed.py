@@ -23,17 +23,17 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def num_processes() -> int:
+def world_size() -> int:
     """How many processes torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def processes_here() -> int:
+def local_world_size() -> int:
     """How many of them share this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def is_first() -> bool:
+def is_rank_zero() -> bool:
     """Whether this process is the one that writes and speaks."""
     return rank() == 0
 
@@ -42,7 +42,7 @@ def choose_device(name: str) -> torch.device:
     """The device of this process: as named, or a GPU if there is one; under torchrun each takes its own."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and num_processes() > 1:
+    if name == "cuda" and world_size() > 1:
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
         device = torch.device(name)
@@ -56,7 +56,7 @@ def choose_device(name: str) -> torch.device:
 @contextmanager
 def process_group(device: torch.device) -> Iterator[None]:
     """Meet the other processes that torchrun started, and part at the end; alone, nothing happens."""
-    if num_processes() == 1 or dist.is_initialized():
+    if world_size() == 1 or dist.is_initialized():
         yield
         return
     if device.type == "cuda":
@@ -73,7 +73,7 @@ def process_group(device: torch.device) -> Iterator[None]:
 def sum_over_processes(tensors: Iterable[Tensor]) -> None:
     """Add up tensors of one type over all processes, in place, with a single reduction."""
     tensors = list(tensors)
-    if num_processes() == 1 or not tensors:
+    if world_size() == 1 or not tensors:
         return
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     dist.all_reduce(flat)
@@ -83,11 +83,11 @@ def sum_over_processes(tensors: Iterable[Tensor]) -> None:
 
 def mean_over_processes(tensor: Tensor) -> Tensor:
     """The mean of a tensor over all processes."""
-    if num_processes() == 1:
+    if world_size() == 1:
         return tensor
     mean = tensor.detach().clone()
     dist.all_reduce(mean)
-    return mean / num_processes()
+    return mean / world_size()
 
 
 def gather_images(values: Tensor) -> tuple[Tensor, int]:
@@ -95,15 +95,15 @@ def gather_images(values: Tensor) -> tuple[Tensor, int]:
 
     Gradients flow back to the process that each image came from.
     """
-    if num_processes() == 1:
+    if world_size() == 1:
         return values, 0
     gathered: Tensor = _Gather.apply(values.contiguous())
     return gathered, rank() * values.shape[-2]
 
 
-def total(*numbers: float) -> list[int]:
+def sum_counts(*numbers: float) -> list[int]:
     """Whole numbers, each added up over all processes."""
-    if num_processes() == 1:
+    if world_size() == 1:
         return [int(number) for number in numbers]
     # On the CPU where the group has a backend for it; NCCL knows GPUs only.
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
@@ -114,19 +114,19 @@ def total(*numbers: float) -> list[int]:
 
 def gather(value: T) -> list[T]:
     """What every process has, in the order of their ranks; on all of them."""
-    if num_processes() == 1:
+    if world_size() == 1:
         return [value]
-    values: list[Any] = [None] * num_processes()
+    values: list[Any] = [None] * world_size()
     dist.all_gather_object(values, value)
     return values
 
 
-def first_does(action: Callable[[], T]) -> T:
+def on_rank_zero(action: Callable[[], T]) -> T:
     """Let the first process act; all get its result, or its mistake."""
-    if num_processes() == 1:
+    if world_size() == 1:
         return action()
     box: list[Any] = [None, None]
-    if is_first():
+    if is_rank_zero():
         try:
             box[0] = action()
         except UserError as error:
@@ -137,9 +137,9 @@ def first_does(action: Callable[[], T]) -> T:
     return box[0]
 
 
-def share_of(total: int, setting: str) -> int:
+def per_process(total: int, setting: str) -> int:
     """The share of one process of a number that must be divisible by the processes."""
-    count = num_processes()
+    count = world_size()
     if total % count:
         lower = total // count * count
         choices = f"{lower} or {lower + count}" if lower else str(count)
@@ -147,17 +147,17 @@ def share_of(total: int, setting: str) -> int:
     return total // count
 
 
-def batch_of(setting: int, num_images: int) -> int:
+def usable_batch_size(setting: int, num_images: int) -> int:
     """A batch as set, which must be divisible by the processes; where there are fewer images, as many as can be."""
     if setting > num_images:
-        return num_images // num_processes() * num_processes()
-    share_of(setting, "batch_size")
+        return num_images // world_size() * world_size()
+    per_process(setting, "batch_size")
     return setting
 
 
 def parallel(module: nn.Module, device: torch.device) -> nn.Module:
     """The module, with gradients averaged over processes after each backward pass."""
-    if num_processes() == 1:
+    if world_size() == 1:
         return module
     known = inspect.signature(DistributedDataParallel.__init__).parameters
     # Buffers are this tool's own to synchronise; the option was renamed.
@@ -174,7 +174,7 @@ def unsynchronised(module: nn.Module) -> AbstractContextManager[None]:
 
 def synchronise_batch_norms(module: M, device: torch.device) -> M:
     """Let all batch norms see the batches of all processes: torch's own on GPUs, ours on CPUs, which torch refuses."""
-    if num_processes() == 1:
+    if world_size() == 1:
         return module
     if device.type == "cuda":
         # torch's own would drop the activations inside timm's norms
@@ -263,7 +263,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: Tensor) -> Tensor:
         ctx.images = value.shape[-2]
-        parts = [torch.empty_like(value) for _ in range(num_processes())]
+        parts = [torch.empty_like(value) for _ in range(world_size())]
         dist.all_gather(parts, value)
         return torch.cat(parts, dim=-2)
 

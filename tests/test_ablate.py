@@ -5,7 +5,7 @@ import pytest
 from scfs.ablate import job
 from scfs.ablate.rows import TABLES
 from scfs.ablate.settings import Ablate
-from scfs.evaluate.results import read_results
+from scfs.runs.results import read_results
 
 ROWS = {
     "modes": ["DINO w/o MC", "DINO", "DINO w ML", "SCFS", "ROI crop", "SCFS w/o MC"],

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 
 from scfs.backbones import Backbone, default_layers, guess_name, load_backbone
-from scfs.engine import checkpoint
 from scfs.errors import UserError
+from scfs.runs import checkpoint
 from scfs.weights.read import Stored
 
 

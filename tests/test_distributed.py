@@ -14,14 +14,14 @@ from torch import nn
 from scfs import distributed
 from scfs.backbones import Backbone
 from scfs.config import Config
-from scfs.data.views import ViewBatch
-from scfs.engine.optim import build_optimizer
-from scfs.engine.precision import Precision
-from scfs.engine.recompute import recompute_blocks
 from scfs.errors import UserError
 from scfs.pretrain.build import build_method
-from scfs.pretrain.step import Learner, schedule, train_step
+from scfs.pretrain.step import Learner, schedule_at, train_step
 from scfs.recipe import check
+from scfs.training.gradient_checkpointing import checkpoint_blocks
+from scfs.training.optim import build_optimizer
+from scfs.training.precision import Precision
+from scfs.view_batch import ViewBatch
 
 CPU = torch.device("cpu")
 POOLED = {"method.out_dim": "auto", "method.search_head": "pooled"}
@@ -70,16 +70,16 @@ def learn(case: dict[str, object]) -> dict[str, torch.Tensor]:
     method = build_method(config).double()
     method = distributed.synchronise_batch_norms(method, CPU).train()
     if config.run.gradient_checkpointing:
-        assert recompute_blocks(method.student.backbone) == 4
+        assert checkpoint_blocks(method.student.backbone) == 4
     optimizer = build_optimizer(config.optim.name, method.student)
     learner = Learner(method, distributed.parallel(method, CPU), optimizer, Precision("float32", CPU))
-    share = distributed.share_of(IMAGES, "images")
+    share = distributed.per_process(IMAGES, "images")
     first = distributed.rank() * share
     losses = []
     for step in range(STEPS):
         batch = ViewBatch(*(part[:, first : first + share] for part in draw_batch(step)))
-        now = schedule(config, step, STEPS)
-        numbers = train_step(learner, [batch], now, clip=config.optim.clip, clip_norm=0.5)
+        schedule = schedule_at(config, step, STEPS)
+        numbers = train_step(learner, [batch], schedule, clip=config.optim.clip, clip_norm=0.5)
         losses.append([value for name, value in numbers.items() if name.startswith("loss")])
     return {**method.state_dict(), "losses": torch.tensor(losses, dtype=torch.float64)}
 
@@ -101,12 +101,12 @@ def helpers_of_two() -> dict[str, object]:
         raise UserError("the first one failed")
 
     try:
-        distributed.first_does(fail)
+        distributed.on_rank_zero(fail)
         message = ""
     except UserError as error:
         message = str(error)
     try:
-        distributed.share_of(5, "optim.batch_size")
+        distributed.per_process(5, "optim.batch_size")
         refused = ""
     except UserError as error:
         refused = str(error)
@@ -115,10 +115,10 @@ def helpers_of_two() -> dict[str, object]:
     halves = half(torch.full((3, 2), 1.0 + distributed.rank(), dtype=torch.bfloat16))
     return {
         "half": (halves.dtype, halves.tolist(), half[0].running_mean.tolist()),
-        "first": distributed.first_does(distributed.rank),
+        "first": distributed.on_rank_zero(distributed.rank),
         "message": message,
         "refused": refused,
-        "batches": [distributed.batch_of(100, 5), distributed.batch_of(4, 5)],
+        "batches": [distributed.usable_batch_size(100, 5), distributed.usable_batch_size(4, 5)],
         "total": distributed.total(True, distributed.rank() + 2),
         "gather": distributed.gather(distributed.rank()),
         "eval": norm.eval()(torch.ones(3, 2)).tolist(),
@@ -167,7 +167,7 @@ def test_blocks_in_a_plain_list_are_recomputed_too():
     backbone(images)[0].sum().backward()
     plain = {name: parameter.grad for name, parameter in backbone.named_parameters()}
     backbone.zero_grad(set_to_none=True)
-    assert recompute_blocks(backbone) == 12
+    assert checkpoint_blocks(backbone) == 12
     backbone(images)[0].sum().backward()
     for name, parameter in backbone.named_parameters():
         torch.testing.assert_close(parameter.grad, plain[name])

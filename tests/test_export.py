@@ -12,9 +12,9 @@ from test_weights import (
 from torch import nn
 
 from scfs.backbones import Backbone, load_backbone
-from scfs.engine import checkpoint
 from scfs.errors import UserError
 from scfs.export import export, torchvision_state
+from scfs.runs import checkpoint
 from scfs.weights.torchvision_names import TORCHVISION_MODELS, torchvision_names
 
 

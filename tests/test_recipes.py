@@ -11,12 +11,12 @@ import torch
 from conftest import REPO
 
 from scfs.config import Config
-from scfs.engine.runfolder import read_metrics
 from scfs.method.modes import Contrast
 from scfs.method.scfs import SCFS
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_method
 from scfs.recipe import check, read_flags, read_toml, setting_names
+from scfs.runs.layout import read_metrics
 
 RECIPES = sorted((REPO / "recipes").glob("*.toml"))
 FIELDS = ("command", "hardware", "time", "result")

@@ -22,7 +22,7 @@ from torchvision.models.vision_transformer import VisionTransformer as Torchvisi
 
 from scfs.backbones import Backbone, load_backbone, load_weights
 from scfs.errors import UserError
-from scfs.weights.fit import Misfit, fit
+from scfs.weights.match import Mismatch, match_tensors
 from scfs.weights.read import Stored, read_weights
 
 NAME = "resnet10_half"
@@ -78,7 +78,7 @@ def last_stages():
 def test_torchvision_networks_give_the_same_features(theirs, ours, prefix, tmp_path):
     theirs, ours = theirs(), ours().eval()
     tensors = {prefix + name: tensor for name, tensor in theirs.state_dict().items()}
-    taken, report = fit(Stored(tmp_path, tensors), ours)
+    taken, report = match_tensors(Stored(tmp_path, tensors), ours)
     ours.load_state_dict(taken)
     assert report.format == "torchvision"
     assert report.num_tensors == len(ours.state_dict())
@@ -91,7 +91,7 @@ def test_first_torchvision_vits_say_linear(tmp_path):
     old = {n.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2."): t for n, t in theirs.items()}
     assert set(old) != set(theirs)
     torch.save(old, tmp_path / "vit.pth")
-    taken, _ = fit(read_weights(str(tmp_path / "vit.pth")), small_vit())
+    taken, _ = match_tensors(read_weights(str(tmp_path / "vit.pth")), small_vit())
     assert torch.equal(taken["blocks.1.mlp.fc2.bias"], theirs["encoder.layers.encoder_layer_1.mlp.3.bias"])
 
 
@@ -182,13 +182,15 @@ def test_files_from_before_batches_were_counted(tmp_path):
 
 
 def test_the_report_is_short():
-    _, report = fit(Stored("w.pth", named("", 2) | extra("fc.weight", "fc.bias", "head.0")), Backbone(NAME).net)
+    _, report = match_tensors(
+        Stored("w.pth", named("", 2) | extra("fc.weight", "fc.bias", "head.0")), Backbone(NAME).net
+    )
     assert str(report) == "60 tensors taken from timm or torchvision weights.\nNot taken: fc (2), head (1)."
 
 
 def test_position_embeddings_of_another_grid(tmp_path):
     theirs, ours = randomised(small_vit(img_size=64)), small_vit()
-    taken, report = fit(Stored(tmp_path, theirs.state_dict()), ours)
+    taken, report = match_tensors(Stored(tmp_path, theirs.state_dict()), ours)
     expected = resample_abs_pos_embed(theirs.pos_embed.detach(), [2, 2], [4, 4], num_prefix_tokens=1)
     torch.testing.assert_close(taken["pos_embed"], expected)
     assert "resampled from 4 x 4 to 2 x 2" in str(report)
@@ -212,8 +214,8 @@ def test_other_transformers_are_told_apart(content, reason, tmp_path):
     state = content().state_dict()
     if "reg_token" in state:
         state["pos_embed"] = state["pos_embed"][:, 1:]  # of the right size, to be told by the token alone
-    with pytest.raises(Misfit, match=reason):
-        fit(Stored(tmp_path, state), small_vit())
+    with pytest.raises(Mismatch, match=reason):
+        match_tensors(Stored(tmp_path, state), small_vit())
 
 
 def on_meta(name):
@@ -233,14 +235,14 @@ def on_meta(name):
     ],
 )
 def test_other_depths_are_told_apart(file, network, reason, tmp_path):
-    with pytest.raises(Misfit, match=reason):
-        fit(Stored(tmp_path, on_meta(file).state_dict()), on_meta(network))
+    with pytest.raises(Mismatch, match=reason):
+        match_tensors(Stored(tmp_path, on_meta(file).state_dict()), on_meta(network))
 
 
 def test_moco_v3s_small_vit_has_other_heads(tmp_path):
     tensors = {f"module.base_encoder.{n}": t for n, t in on_meta("vit_small_patch16_224").state_dict().items()}
-    with pytest.raises(Misfit, match="12 attention heads"):
-        fit(Stored(tmp_path, tensors), on_meta("vit_small_patch16_224"))
+    with pytest.raises(Mismatch, match="12 attention heads"):
+        match_tensors(Stored(tmp_path, tensors), on_meta("vit_small_patch16_224"))
 
 
 def test_a_misfit_in_one_sentence(tmp_path):

@@ -8,25 +8,26 @@ import torch
 from rich.console import Console
 
 from scfs import distributed
-from scfs.ablate.rows import TABLES, Row
+from scfs.ablate.rows import TABLES, TableRow
 from scfs.ablate.settings import Ablate
 from scfs.ablate.table import Measured, write_table
 from scfs.config import Config
 from scfs.data.sources import open_labelled, open_train
-from scfs.engine import runfolder
-from scfs.engine.fit import FREE
-from scfs.engine.jsonfile import read_json, write_json
-from scfs.engine.resume import flat
 from scfs.errors import UserError
-from scfs.evaluate.job import knn
-from scfs.evaluate.knn import HEADLINE_K
-from scfs.evaluate.linear import linear
-from scfs.evaluate.results import read_results
-from scfs.evaluate.settings import Knn, Linear
+from scfs.evaluate.knn.job import knn
+from scfs.evaluate.knn.neighbours import HEADLINE_K
+from scfs.evaluate.knn.settings import Knn
+from scfs.evaluate.linear.job import linear
+from scfs.evaluate.linear.settings import Linear
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_method
 from scfs.pretrain.loop import pretrain
 from scfs.pretrain.start import is_free
+from scfs.runs import layout
+from scfs.runs.json_files import read_json, write_json
+from scfs.runs.results import read_results
+from scfs.runs.resume import flat
+from scfs.training.loop import FREE
 
 TRAINED = "trained"  # marks a run that is done
 
@@ -48,7 +49,7 @@ def ablate(what: str, configs: Sequence[Config], settings: Ablate, console: Cons
     rows = TABLES[what](configs, settings)
     device = distributed.choose_device(configs[0].run.device)
     with distributed.process_group(device):
-        distributed.first_does(lambda: _begin(folder, rows, settings))
+        distributed.on_rank_zero(lambda: _begin(folder, rows, settings))
         measured: dict[str, list[Measured]] = {}
         for row in rows:
             for seed in settings.seeds:
@@ -58,14 +59,14 @@ def ablate(what: str, configs: Sequence[Config], settings: Ablate, console: Cons
                 knn_top1, linear_top1 = _train_and_score(run, config, settings, console)
                 speed, hours = _cost(run, config)
                 measured.setdefault(row.name, []).append(Measured(knn_top1, linear_top1, speed, hours))
-        return Path(distributed.first_does(lambda: str(write_table(folder, what, rows, measured, settings, console))))
+        return Path(distributed.on_rank_zero(lambda: str(write_table(folder, what, rows, measured, settings, console))))
 
 
-def _file_name(row: Row) -> str:
+def _file_name(row: TableRow) -> str:
     return re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-")
 
 
-def _begin(folder: Path, rows: Sequence[Row], settings: Ablate) -> None:
+def _begin(folder: Path, rows: Sequence[TableRow], settings: Ablate) -> None:
     """A new folder, or one that was begun with the same rows; more rows and seeds may be added."""
     _check(rows, settings)
     path = folder / "rows.json"
@@ -85,7 +86,7 @@ def _begin(folder: Path, rows: Sequence[Row], settings: Ablate) -> None:
     write_json(path, begun | wanted)
 
 
-def _check(rows: Sequence[Row], settings: Ablate) -> None:
+def _check(rows: Sequence[TableRow], settings: Ablate) -> None:
     """Refuse what would fail later, before anything is trained."""
     if len({_file_name(row) for row in rows}) < len(rows):
         raise UserError("Two rows of the table are the same; give each backbone, or number of local views, once.")
@@ -134,7 +135,7 @@ def _train_and_score(run: Path, config: Config, settings: Ablate, console: Conso
         wanted.append(Wanted("linear", "cached" if cached else "linear", probe))
     if not (run / TRAINED).exists():
         _pretrain(run, config, console)
-        distributed.first_does((run / TRAINED).touch)
+        distributed.on_rank_zero((run / TRAINED).touch)
     for one in wanted:
         if _found(run, one) is None:
             if isinstance(one.settings, Knn):
@@ -155,7 +156,7 @@ def _pretrain(run: Path, config: Config, console: Console) -> None:
 def _found(run: Path, wanted: Wanted) -> float | None:
     """What an evaluation of a run scored when it was last done, if it was, in the wanted way."""
     asked = {**wanted.settings.model_dump(mode="json", exclude={*FREE}), "target": str(run)}
-    for entry in reversed(distributed.first_does(lambda: read_results(run))):
+    for entry in reversed(distributed.on_rank_zero(lambda: read_results(run))):
         is_same = all(entry["settings"].get(name) == value for name, value in asked.items())
         if entry["evaluation"] == wanted.evaluation and wanted.figure in entry["figures"] and is_same:
             return float(entry["figures"][wanted.figure]["top1"])
@@ -164,7 +165,7 @@ def _found(run: Path, wanted: Wanted) -> float | None:
 
 def _cost(run: Path, config: Config) -> tuple[float, float]:
     """Images a second while training, and the hours that all of them took at that speed."""
-    rows = runfolder.read_metrics(run)
+    rows = layout.read_metrics(run)
     speeds = [row["images_per_second"] for row in rows if "images_per_second" in row]
     if not speeds:
         return 0.0, 0.0

@@ -20,7 +20,7 @@ CONTRASTS = {DINO: "dino", SCFS: "scfs"}
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table: its name, the settings of its runs, and the paper's k-NN and linear top-1 in per cent."""
 
     name: str
@@ -30,7 +30,7 @@ class Row:
     at: int = 0  # and where on it
 
 
-def modes(configs: Sequence[Config], _: Ablate) -> list[Row]:
+def modes(configs: Sequence[Config], _: Ablate) -> list[TableRow]:
     """Table "Influence of different contrast modes"."""
     [config] = _one(configs)
     table: list[tuple[str, dict[str, Any], tuple[float, float] | None]] = [
@@ -42,10 +42,10 @@ def modes(configs: Sequence[Config], _: Ablate) -> list[Row]:
         # The table ticks the feature term only.
         ("SCFS w/o MC", {"method.contrast": "scfs-no-multicrop", "method.data_term": False}, (79.7, 86.3)),
     ]
-    return [Row(name, _changed(config, changes), paper) for name, changes, paper in table]
+    return [TableRow(name, _changed(config, changes), paper) for name, changes, paper in table]
 
 
-def layers(configs: Sequence[Config], _: Ablate) -> list[Row]:
+def layers(configs: Sequence[Config], _: Ablate) -> list[TableRow]:
     """Table "Influence of different feature augmentation layer": the first search layer, the first two, all."""
     [config] = _one(configs)
     names = list(config.backbone.layers)
@@ -54,16 +54,16 @@ def layers(configs: Sequence[Config], _: Ablate) -> list[Row]:
             names = Backbone(config.backbone.name).layers
     paper = [(82.0, 86.1), (84.3, 87.5), (84.8, 89.2)] if len(names) == 3 else [None] * len(names)
     return [
-        Row(" + ".join(names[:count]), _changed(config, {"backbone.layers": names[:count]}), paper[count - 1])
+        TableRow(" + ".join(names[:count]), _changed(config, {"backbone.layers": names[:count]}), paper[count - 1])
         for count in range(1, len(names) + 1)
     ]
 
 
-def local_views(configs: Sequence[Config], settings: Ablate) -> list[Row]:
+def local_views(configs: Sequence[Config], settings: Ablate) -> list[TableRow]:
     """Figure "Influence of local augmentation number"; the paper gives no numbers."""
     [config] = _one(configs)
     return [
-        Row(
+        TableRow(
             f"{name}, {count} local views",
             _changed(config, {"method.contrast": contrast, "views.num_local_views": count}),
             series=name,
@@ -74,7 +74,7 @@ def local_views(configs: Sequence[Config], settings: Ablate) -> list[Row]:
     ]
 
 
-def backbones(configs: Sequence[Config], settings: Ablate) -> list[Row]:
+def backbones(configs: Sequence[Config], settings: Ablate) -> list[TableRow]:
     """Table "Experiments on other backbones": those of the recipes, or the named ones with one recipe."""
     paper = {
         ("resnet50", DINO): (81.1, 87.0),
@@ -91,7 +91,7 @@ def backbones(configs: Sequence[Config], settings: Ablate) -> list[Row]:
         changes = ({"backbone.name": name, "backbone.layers": "auto"} for name in settings.backbones)
         configs = [_changed(config, change) for change in changes]
     return [
-        Row(
+        TableRow(
             f"{name}, {config.backbone.name}",
             _changed(config, {"method.contrast": contrast}),
             paper.get((config.backbone.name, name)),
@@ -101,7 +101,7 @@ def backbones(configs: Sequence[Config], settings: Ablate) -> list[Row]:
     ]
 
 
-TABLES: Mapping[str, Callable[[Sequence[Config], Ablate], list[Row]]] = {
+TABLES: Mapping[str, Callable[[Sequence[Config], Ablate], list[TableRow]]] = {
     "modes": modes,
     "layers": layers,
     "locals": local_views,

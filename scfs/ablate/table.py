@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from scfs.ablate.rows import PAPER, Row
+from scfs.ablate.rows import PAPER, TableRow
 from scfs.ablate.settings import Ablate
-from scfs.engine.markdown import markdown_table
+from scfs.markdown import markdown_table
 
 HEAD = ("row", "k-NN %", "paper", "linear %", "paper", "images/s", "hours a run")
 
@@ -27,7 +27,7 @@ class Measured(NamedTuple):
 def write_table(
     folder: Path,
     what: str,
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     measured: Mapping[str, Sequence[Measured]],
     settings: Ablate,
     console: Console,
@@ -57,7 +57,7 @@ def write_table(
     return page
 
 
-def _line(row: Row, runs: Sequence[Measured]) -> list[str]:
+def _line(row: TableRow, runs: Sequence[Measured]) -> list[str]:
     paper = ["", ""] if row.paper is None else [f"{figure:.1f}" for figure in row.paper]
     scores = [_spread([run[i] for run in runs]) for i in (0, 1)]
     speed = statistics.mean(run.images_per_second for run in runs)
@@ -73,7 +73,7 @@ def _spread(scores: Sequence[float | None]) -> str:
     return mean if len(there) == 1 else f"{mean} ({min(there):.1f}-{max(there):.1f})"
 
 
-def _plot(path: Path, rows: Sequence[Row], measured: Mapping[str, Sequence[Measured]]) -> None:
+def _plot(path: Path, rows: Sequence[TableRow], measured: Mapping[str, Sequence[Measured]]) -> None:
     """Lines where rows differ by a number, otherwise bars; a panel for each score."""
     scores = [(i, name) for i, name in ((0, "k-NN"), (1, "linear")) if measured[rows[0].name][0][i] is not None]
     figure = Figure(figsize=(5 * len(scores), 4), layout="constrained")
@@ -84,13 +84,13 @@ def _plot(path: Path, rows: Sequence[Row], measured: Mapping[str, Sequence[Measu
     figure.savefig(path, dpi=120)
 
 
-def _bars(axes: Axes, rows: Sequence[Row], values: Mapping[str, Sequence[float]]) -> None:
+def _bars(axes: Axes, rows: Sequence[TableRow], values: Mapping[str, Sequence[float]]) -> None:
     means, errors = _means([values[row.name] for row in rows])
     axes.bar([row.name for row in rows], means, yerr=errors, capsize=4)
     axes.tick_params(axis="x", rotation=30)
 
 
-def _lines(axes: Axes, rows: Sequence[Row], values: Mapping[str, Sequence[float]]) -> None:
+def _lines(axes: Axes, rows: Sequence[TableRow], values: Mapping[str, Sequence[float]]) -> None:
     for series in dict.fromkeys(row.series for row in rows):
         mine = [row for row in rows if row.series == series]
         means, errors = _means([values[row.name] for row in mine])

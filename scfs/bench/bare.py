@@ -21,7 +21,7 @@ class BareProducts:
     """The convolutions and linear layers of some networks and nothing else, forward and backward, at the same shapes.
 
     As torch computes them. What would be left of a step if norms, activations, heads, losses and the optimizer cost
-    nothing, and if weight gradients were not made faster (`scfs.engine.convolution`).
+    nothing, and if weight gradients were not made faster (`scfs.training.convolution`).
     """
 
     def __init__(self, run: Callable[[], object], *networks: nn.Module):

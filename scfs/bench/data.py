@@ -18,11 +18,11 @@ from scfs.bench.settings import BenchData
 from scfs.bench.timing import interleaved
 from scfs.data.decode import Unreadable, decode
 from scfs.data.loader import StepSampler, ViewDataset, view_loader
+from scfs.data.packed_batch import stack_images
 from scfs.data.scenes import render_scene
-from scfs.data.stack import stack_images
-from scfs.data.views import MultiCrop
-from scfs.engine.memory import keep_freed_memory
+from scfs.data.views import MultiCrop, normalize_views
 from scfs.errors import UserError
+from scfs.training.cpu import keep_freed_memory
 
 SCALES: dict[str, Any] = {"global_scale": (0.14, 1.0), "local_scale": (0.05, 0.14)}  # the paper's
 USUAL, REFERENCE = "torchvision on PIL, to floats", "reference"
@@ -46,9 +46,11 @@ def bench_data(settings: BenchData, console: Console) -> dict[str, float]:
         USUAL: partial(TorchvisionViews(**sizes), encoded),
         REFERENCE: lambda turn: reference(decode(encoded), turn),
         "fast": lambda turn: fast(decode(encoded), turn),
-        "fast, to floats": lambda turn: fast(decode(encoded), turn).normalised(),
+        "fast, to floats": lambda turn: normalize_views(fast(decode(encoded), turn)),
         "fast, colours left to the device": lambda turn: uncoloured(decode(encoded), turn),
-        "fast, colours batched, to floats": lambda turn: stack_images([uncoloured(decode(encoded), turn)]).normalised(),
+        "fast, colours batched, to floats": lambda turn: normalize_views(
+            stack_images([uncoloured(decode(encoded), turn)])
+        ),
     }
     seconds = interleaved(jobs, settings.rounds, clock=time.process_time)
     against = {USUAL: "of torchvision's", REFERENCE: "of reference"}

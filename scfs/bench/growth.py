@@ -11,7 +11,7 @@ from scfs.bench.page import Row, show
 from scfs.bench.settings import BenchGrowth
 from scfs.bench.timing import interleaved
 from scfs.data.loader import epoch_order, num_cores
-from scfs.engine.memory import keep_freed_memory
+from scfs.training.cpu import keep_freed_memory
 
 MODES = ("dino", "scfs")
 BASE: dict[str, Any] = {"num_images": 4, "global_size": 160, "local_size": 64, "num_local_views": 8}

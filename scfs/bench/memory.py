@@ -12,7 +12,7 @@ from scfs.bench.ours import OurStep, random_batch
 from scfs.bench.page import Row, show
 from scfs.bench.settings import BenchMemory
 from scfs.data.loader import num_cores
-from scfs.engine.memory import keep_freed_memory
+from scfs.training.cpu import keep_freed_memory
 
 RELEASED = "scfs, released"
 # Mode, variant, and whether activations are recomputed.

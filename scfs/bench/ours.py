@@ -2,10 +2,10 @@ import torch
 from torch import nn
 
 from scfs.config import Config
-from scfs.data.views import ViewBatch
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_learner, build_method
-from scfs.pretrain.step import schedule, train_step
+from scfs.pretrain.step import schedule_at, train_step
+from scfs.view_batch import ViewBatch
 
 CPU = torch.device("cpu")
 NUM_IMAGES = 1_281_167  # ImageNet's
@@ -42,8 +42,8 @@ class OurStep:
     def __call__(self, turn: int) -> None:
         """One step."""
         step, optim = LATER_EPOCH * self.steps_per_epoch + turn, self.config.optim
-        now = schedule(self.config, step, self.steps_per_epoch)
-        train_step(self.learner, [self.batch], now, clip=optim.clip, clip_norm=optim.clip_norm)
+        schedule = schedule_at(self.config, step, self.steps_per_epoch)
+        train_step(self.learner, [self.batch], schedule, clip=optim.clip, clip_norm=optim.clip_norm)
 
     def backbones(self) -> list[nn.Module]:
         """Of student and teacher."""

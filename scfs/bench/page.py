@@ -4,8 +4,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from scfs.engine.markdown import markdown_table
 from scfs.errors import UserError
+from scfs.markdown import markdown_table
 
 Row = dict[str, str]
 

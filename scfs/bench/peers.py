@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torchvision import transforms as T
 
 from scfs.backbones import Backbone
-from scfs.data.views import IMAGENET_MEAN, IMAGENET_STD, ViewBatch
+from scfs.data.views import IMAGENET_MEAN, IMAGENET_STD
 from scfs.errors import UserError
+from scfs.view_batch import ViewBatch
 
 
 class TorchvisionViews:

@@ -10,7 +10,8 @@ from scfs.bench.peers import LightlyDino
 from scfs.bench.settings import BenchStep
 from scfs.bench.timing import interleaved
 from scfs.data.loader import num_cores
-from scfs.engine.memory import keep_freed_memory
+from scfs.data.views import normalize_views
+from scfs.training.cpu import keep_freed_memory
 
 MODES = {"dino": ("dino", "paper"), "scfs": ("scfs", "paper"), "scfs, released": ("scfs", "released")}
 PRODUCT, FLOOR, PEER = "matrix product", "bare convolutions", "lightly's DINO"
@@ -33,7 +34,7 @@ def bench_step(settings: BenchStep, console: Console) -> dict[str, float]:
     floor, product = BareProducts(lambda: steps["dino"](0), *steps["dino"].backbones()), MatrixProduct()
     jobs: dict[str, Callable[[int], object]] = {PRODUCT: lambda _: product(), FLOOR: lambda _: floor(), **steps}
     if settings.peers:
-        floats = batch.normalised()
+        floats = normalize_views(batch)
         peer = LightlyDino(settings.backbone, out_dim=settings.out_dim)
         jobs[PEER] = lambda _: peer(floats)
     seconds = interleaved(jobs, settings.rounds, warm_up=settings.warm_up)

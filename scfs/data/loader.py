@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from scfs.data.decode import Unreadable
+from scfs.data.packed_batch import PackedBatch, pack
 from scfs.data.sources import Source
-from scfs.data.stack import Parcel, parcel_of
-from scfs.data.views import MultiCrop, ViewBatch, centre_view, crop_and_flip
-from scfs.distributed import gather, num_processes, processes_here, rank, share_of, total
+from scfs.data.views import MultiCrop, centre_view, crop_and_flip
+from scfs.distributed import gather, local_world_size, per_process, rank, sum_counts, world_size
 from scfs.errors import UserError
+from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8
 MAX_UNREADABLE = 0.01  # share of the images of a training with labels or of an evaluation
@@ -54,11 +55,11 @@ class ViewDataset(Dataset[LoadedViews]):
 
 
 def readable_image(source: Source, index: int) -> tuple[Image.Image, int, list[str]]:
-    """The image at a place or, where it cannot be read, the next one that can; its place, and what cannot be read."""
+    """The image at an index or, where it cannot be read, the next one that can; its index, and what cannot be read."""
     unreadable: list[str] = []
-    for place in range(index, index + min(MAX_TRIES, len(source))):
+    for candidate in range(index, index + min(MAX_TRIES, len(source))):
         try:
-            return source.image(place % len(source)), place % len(source), unreadable
+            return source.image(candidate % len(source)), candidate % len(source), unreadable
         except Unreadable as error:
             unreadable.append(str(error))
     raise UserError(f"{len(unreadable)} images in a row cannot be read, the last: {unreadable[-1]}; check the data.")
@@ -80,11 +81,11 @@ class StepSampler(Sampler[list[tuple[int, int]]]):
         start_step: int = 0,
         parts: int = 1,
         rank: int = 0,
-        num_processes: int = 1,
+        world_size: int = 1,
     ):
         self.num_images, self.batch_size, self.epochs = num_images, batch_size, epochs
         self.seed, self.start_step, self.parts = seed, start_step, parts
-        self.rank, self.num_processes = rank, num_processes
+        self.rank, self.world_size = rank, world_size
         self.steps_per_epoch = num_images // batch_size
 
     def __len__(self) -> int:
@@ -92,19 +93,19 @@ class StepSampler(Sampler[list[tuple[int, int]]]):
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         first_epoch, first_step = divmod(self.start_step, self.steps_per_epoch)
-        share = self.batch_size // (self.parts * self.num_processes)
+        share = self.batch_size // (self.parts * self.world_size)
         for epoch in range(first_epoch, self.epochs):
             order = epoch_order(self.seed, epoch, self.num_images)
             for step in range(first_step if epoch == first_epoch else 0, self.steps_per_epoch):
                 for part in range(self.parts):
-                    first = step * self.batch_size + (part * self.num_processes + self.rank) * share
+                    first = step * self.batch_size + (part * self.world_size + self.rank) * share
                     yield [(epoch, index) for index in order[first : first + share]]
 
 
 class Scored(NamedTuple):
     """Centre views of images, for evaluation. Of one image, the same without the B axis."""
 
-    places: Tensor  # (B,) in the source
+    indices: Tensor  # (B,) in the source
     views: Tensor  # (B, 3, size, size) uint8; blank where unreadable
     labels: Tensor  # (B,); -1 where there are no classes
     unreadable: list[str]  # of each image, why it cannot be read; empty if it can
@@ -113,26 +114,26 @@ class Scored(NamedTuple):
 class CentreDataset(Dataset[Scored]):
     """The centre view and the label of every image, or of some."""
 
-    def __init__(self, source: Source, size: int, places: Sequence[int]):
-        self.source, self.size, self.places = source, size, places
+    def __init__(self, source: Source, size: int, indices: Sequence[int]):
+        self.source, self.size, self.indices = source, size, indices
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.indices)
 
-    def __getitem__(self, index: int) -> Any:
-        place = self.places[index]
-        label = self.source.label(place) if self.source.classes else -1
+    def __getitem__(self, item: int) -> Any:
+        index = self.indices[item]
+        label = self.source.label(index) if self.source.classes else -1
         try:
-            return Scored(place, centre_view(self.source.image(place), self.size), label, "")  # type: ignore[arg-type]
+            return Scored(index, centre_view(self.source.image(index), self.size), label, "")  # type: ignore[arg-type]
         except Unreadable as error:
             blank = torch.zeros(3, self.size, self.size, dtype=torch.uint8)
-            return Scored(place, blank, label, str(error))  # type: ignore[arg-type]
+            return Scored(index, blank, label, str(error))  # type: ignore[arg-type]
 
 
 class LabelledViews(NamedTuple):
     """A random view of each image with its class, for training with labels. Of one image, without the B axis."""
 
-    places: Tensor  # (B,) in the source
+    indices: Tensor  # (B,) in the source
     views: Tensor  # (B, 3, size, size) uint8
     labels: Tensor  # (B,)
     unreadable: list[str]  # of each image, why it could not be read and another stands in; empty if it could
@@ -146,9 +147,9 @@ class CropDataset(Dataset[LabelledViews]):
 
     def __getitem__(self, key: tuple[int, int]) -> Any:
         epoch, index = key
-        image, place, unreadable = readable_image(self.source, index)
+        image, found, unreadable = readable_image(self.source, index)
         view = crop_and_flip(image, self.size, derive_seed(self.seed, epoch, index))
-        return LabelledViews(place, view, self.source.label(place), "".join(unreadable[:1]))  # type: ignore[arg-type]
+        return LabelledViews(found, view, self.source.label(found), "".join(unreadable[:1]))  # type: ignore[arg-type]
 
 
 def crop_batches(
@@ -165,7 +166,7 @@ def crop_batches(
 
     Each image that any process cannot read is told once, to all of them alike; too many end the pass.
     """
-    share_of(batch_size, "batch_size")
+    per_process(batch_size, "batch_size")
     sampler = StepSampler(
         len(dataset.source),
         batch_size,
@@ -173,12 +174,12 @@ def crop_batches(
         seed=dataset.seed,
         start_step=start_step,
         rank=rank(),
-        num_processes=num_processes(),
+        world_size=world_size(),
     )
     options, lost = _options(num_workers(workers, device), device.type == "cuda"), set[str]()
     for batch in _iterate(DataLoader(dataset, batch_sampler=sampler, **options)):
         here = {problem for problem in batch.unreadable if problem} - lost
-        if any(total(len(here))):
+        if any(sum_counts(len(here))):
             new = sorted({problem for there in gather(here) for problem in there} - lost)
             lost.update(new)
             for problem in new:
@@ -199,26 +200,26 @@ def refuse_unreadable(unreadable: Sequence[str], num_images: int) -> None:
 def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[list[LoadedViews]]:
     """The parts of the batch of every step of a run, in one pass; workers live as long as it does."""
     loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=_pack, **_options(workers, pin))
-    parts = (LoadedViews(parcel.opened(), unreadable) for parcel, unreadable in _iterate(loader))
+    parts = (LoadedViews(packed.unpack(), unreadable) for packed, unreadable in _iterate(loader))
     return (list(batch) for batch in zip(*[parts] * sampler.parts, strict=True))
 
 
-def _pack(samples: list[LoadedViews]) -> tuple[Parcel, list[str]]:
-    parcel = parcel_of([sample.views for sample in samples], share=get_worker_info() is not None)
-    return parcel, [name for sample in samples for name in sample.unreadable]
+def _pack(samples: list[LoadedViews]) -> tuple[PackedBatch, list[str]]:
+    packed = pack([sample.views for sample in samples], share=get_worker_info() is not None)
+    return packed, [name for sample in samples for name in sample.unreadable]
 
 
 def centre_loader(
-    source: Source, size: int, places: Sequence[int], *, batch_size: int, workers: int, pin: bool
+    source: Source, size: int, indices: Sequence[int], *, batch_size: int, workers: int, pin: bool
 ) -> Iterator[Scored]:
-    """The images at the given places, once and in order."""
-    return _iterate(DataLoader(CentreDataset(source, size, places), batch_size=batch_size, **_options(workers, pin)))
+    """The images at the given indices, once and in order."""
+    return _iterate(DataLoader(CentreDataset(source, size, indices), batch_size=batch_size, **_options(workers, pin)))
 
 
 def num_cores() -> int:
     """Cores for this process: those it may use, divided by the processes on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // processes_here())
+    return max(1, cores // local_world_size())
 
 
 def num_workers(setting: int | str, device: torch.device) -> int:

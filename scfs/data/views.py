@@ -1,7 +1,7 @@
 import math
 from dataclasses import dataclass
 from random import Random
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torchvision.transforms.v2 import functional as F
 
 from scfs.data.colours import as_row, coloured, without_colours
 from scfs.data.render import BLUR_RADII, Pixels, ViewDraw, render_fast, render_reference
+from scfs.view_batch import ViewBatch
 
 # G global views, N local views, V any views, B images per process
 
@@ -19,33 +20,14 @@ NUM_GLOBAL_VIEWS = 2
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class ViewBatch(NamedTuple):
-    """Views of B images, and where in its image each was cut. For one image, the same without the B axis.
-
-    Views leave the loader as uint8 and become normalised floats on the device, which may do the colours too.
-    """
-
-    global_views: Tensor  # (G, B, 3, 224, 224)
-    local_views: Tensor  # (N, B, 3, 96, 96); N may be 0
-    global_boxes: Tensor  # (G, B, 4) x0 y0 x1 y1 in the image, from 0 to 1
-    local_boxes: Tensor  # (N, B, 4)
-    global_flips: Tensor  # (G, B) bool
-    local_flips: Tensor  # (N, B) bool
-    colours: Tensor = torch.empty(0, 0, 0)  # (G + N, B, columns) if they are still to be coloured, on the CPU
-
-    def to(self, device: torch.device) -> "ViewBatch":
-        """The same on a device; a copy from pinned memory does not wait."""
-        moved = ViewBatch(*(part.to(device, non_blocking=True) for part in self))
-        return moved._replace(colours=self.colours)
-
-    def normalised(self) -> "ViewBatch":
-        """The same with views as floats, in their colours."""
-        views = [self.global_views, self.local_views]
-        if self.colours.numel():
-            rows = self.colours.split([len(each) for each in views])
-            views = [coloured(*each) for each in zip(views, rows, strict=True)]
-        global_views, local_views = (normalised(each) for each in views)
-        return self._replace(global_views=global_views, local_views=local_views, colours=self.colours[..., :0])
+def normalize_views(batch: ViewBatch) -> ViewBatch:
+    """The same batch with its views as normalised floats, coloured first if the loader left that to the device."""
+    views = [batch.global_views, batch.local_views]
+    if batch.colours.numel():
+        rows = batch.colours.split([len(each) for each in views])
+        views = [coloured(*each) for each in zip(views, rows, strict=True)]
+    global_views, local_views = (normalize(each) for each in views)
+    return batch._replace(global_views=global_views, local_views=local_views, colours=batch.colours[..., :0])
 
 
 @dataclass(frozen=True)
@@ -133,7 +115,7 @@ class MultiCrop:
             return [render_fast(pixels, draw, size) for draw, size in zip(draws, sizes, strict=True)]
 
 
-def normalised(images: Tensor) -> Tensor:
+def normalize(images: Tensor) -> Tensor:
     """Images (..., 3, H, W) of uint8 as floats with ImageNet's mean and deviation; floats are taken as done."""
     if images.is_floating_point():
         return images

@@ -7,11 +7,12 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from scfs.engine import runfolder
-from scfs.engine.markdown import markdown_table
 from scfs.errors import UserError
-from scfs.evaluate.results import read_results
-from scfs.evaluate.settings import Knn, Linear
+from scfs.evaluate.knn.settings import Knn
+from scfs.evaluate.linear.settings import Linear
+from scfs.markdown import markdown_table
+from scfs.runs import layout
+from scfs.runs.results import read_results
 
 LIKE_THE_BEST = "~"
 USUAL = {"temperature": Knn().temperature, "blocks": Linear().blocks}
@@ -60,7 +61,7 @@ def compare(runs: Sequence[str], console: Console) -> Path:
     console.print(table)
     note = f"Top-1 in per cent. {LIKE_THE_BEST}: not told apart from the best of its row at 95 %."
     console.print(note, highlight=False)
-    page = runfolder.free_path("compare", ".md")
+    page = layout.free_path("compare", ".md")
     page.parent.mkdir(parents=True, exist_ok=True)
     plot = page.with_suffix(".png")
     text = f"# Runs compared\n\n{markdown_table(head, lines)}\n\n{note}\n\n![Top-1 by evaluation]({plot.name})\n"
@@ -72,7 +73,7 @@ def compare(runs: Sequence[str], console: Console) -> Path:
 
 def latest(run: Path) -> dict[Measure, Score]:
     """The last figure of each measure that a run has."""
-    if not (run / runfolder.SETTINGS).exists():
+    if not (run / layout.SETTINGS).exists():
         raise UserError(f"{run} is not a run folder; give folders that scfs pretrain made.")
     if not (entries := read_results(run)):
         raise UserError(f"{run} has no results yet; score it first, such as with: scfs knn {run} --data FOLDER.")
@@ -91,7 +92,7 @@ def _protocol(settings: dict[str, Any]) -> str:
     if settings.get("classes"):
         parts.append(Path(settings["classes"]).stem)
     checkpoint = Path(settings.get("target", ""))
-    if checkpoint.suffix == ".pt" and checkpoint.name != runfolder.LAST:
+    if checkpoint.suffix == ".pt" and checkpoint.name != layout.LAST:
         parts.append(checkpoint.stem)
     if "size" in settings:
         parts.append(f"{settings['size']} px")

@@ -17,18 +17,18 @@ from scfs.data.decode import Unreadable, decode
 from scfs.data.files import read_folder
 from scfs.data.paths import readable
 from scfs.data.sources import open_train
-from scfs.data.views import centre_view, normalised
-from scfs.distributed import choose_device, is_first, process_group
-from scfs.engine.newfile import check_new, write_new
+from scfs.data.views import centre_view, normalize
+from scfs.distributed import choose_device, is_rank_zero, process_group
 from scfs.errors import UserError
 from scfs.evaluate.features import extract_shown
 from scfs.evaluate.settings import Embed
+from scfs.runs.new_files import check_new, write_new
 
 ROWS = 10_000  # of a part of a Parquet file; its lists cannot hold more than 2^31 numbers together
 
 
 class Match(NamedTuple):
-    """An image and its likeness to the query."""
+    """An image and its similarity to the query."""
 
     cosine: float
     name: str
@@ -62,19 +62,19 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
             device=device,
             console=console,
         )
-    features, names = found.labelled.features, [names[place] for place in found.places]
-    if out is not None and is_first():
+    features, names = found.labelled.features, [names[index] for index in found.indices]
+    if out is not None and is_rank_zero():
         write_features(out, names, features)
         console.print(f"{out}: {len(names)} x {features.shape[1]} features of {data} at {size} px", **_plain)
     if query is None:
         return []
-    matches = nearest(features, names, embed_image(backbone, query, size), settings.nearest)
+    matches = most_similar(features, names, embed_image(backbone, query, size), settings.nearest)
     for match in matches:
         console.print(f"{match.cosine:7.4f}  {readable(match.name)}", **_plain)
     return matches
 
 
-def nearest(features: Tensor, names: Sequence[str], query: Tensor, k: int) -> list[Match]:
+def most_similar(features: Tensor, names: Sequence[str], query: Tensor, k: int) -> list[Match]:
     """The k images whose features (images, C) have the largest cosine with a query's (C,), most alike first."""
     cosines = F.normalize(features, dim=-1) @ F.normalize(query, dim=-1)
     top = cosines.topk(min(k, len(names)))
@@ -85,7 +85,7 @@ def nearest(features: Tensor, names: Sequence[str], query: Tensor, k: int) -> li
 def embed_image(backbone: Backbone, image: Image.Image, size: int) -> Tensor:
     """The pooled feature (C,) of one image's centre view."""
     device = next(backbone.parameters()).device
-    pooled: Tensor = backbone(normalised(centre_view(image, size).to(device))[None])[0]
+    pooled: Tensor = backbone(normalize(centre_view(image, size).to(device))[None])[0]
     return pooled[0].float().cpu()
 
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from scfs.data.loader import Scored, centre_loader, num_workers, refuse_unreadable
 from scfs.data.sources import Source
-from scfs.data.views import normalised
-from scfs.distributed import gather, num_processes, rank
+from scfs.data.views import normalize
+from scfs.distributed import gather, rank, world_size
 from scfs.errors import UserError
 
 
@@ -24,7 +24,7 @@ class Extracted(NamedTuple):
     """Features of every image that can be read, in the order of the source."""
 
     labelled: LabelledFeatures
-    places: list[int]  # of the images, in the source
+    indices: list[int]  # of the images, in the source
     unreadable: list[str]  # name and reason of the others
 
 
@@ -42,21 +42,21 @@ def extract(
 
     Several processes share the images, and each gets all the features.
     """
-    if len(source) < num_processes():
-        raise UserError(f"{len(source)} images cannot be shared by {num_processes()} processes; start fewer.")
-    share, pin = range(rank(), len(source), num_processes()), device.type == "cuda"
+    if len(source) < world_size():
+        raise UserError(f"{len(source)} images cannot be shared by {world_size()} processes; start fewer.")
+    share, pin = range(rank(), len(source), world_size()), device.type == "cuda"
     batches = centre_loader(source, size, share, batch_size=batch_size, workers=workers, pin=pin)
     was_training = {module: module.training for module in backbone.modules()}
     backbone.eval()
     parts = gather(_extract_share(backbone, batches, device, on_batch))
     for module, training in was_training.items():
         module.training = training
-    places, features, labels = (torch.cat(column) for column in zip(*(part[:3] for part in parts), strict=True))
+    indices, features, labels = (torch.cat(column) for column in zip(*(part[:3] for part in parts), strict=True))
     unreadable = [problem for part in parts for problem in part[3]]
     refuse_unreadable(unreadable, len(source))
-    order = places.argsort()
+    order = indices.argsort()
     labelled = LabelledFeatures(features[order], labels[order])
-    return Extracted(labelled, places[order].tolist(), unreadable)
+    return Extracted(labelled, indices[order].tolist(), unreadable)
 
 
 def effective_rank(features: Tensor) -> float:
@@ -83,7 +83,7 @@ def extract_shown(
 ) -> list[Extracted]:
     """The same of several sources with a progress bar, naming what cannot be read."""
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("features", total=sum(len(range(rank(), len(s), num_processes())) for s in sources))
+        task = progress.add_task("features", total=sum(len(range(rank(), len(s), world_size())) for s in sources))
         found = [
             extract(
                 backbone,
@@ -115,13 +115,13 @@ def _extract_share(
     backbone: nn.Module, batches: Iterable[Scored], device: torch.device, on_batch: Callable[[int], None]
 ) -> tuple[Tensor, Tensor, Tensor, list[str]]:
     """Places, features and labels of this process's images, and what could not be read."""
-    places, features, labels, unreadable = [], [], [], []
+    indices, features, labels, unreadable = [], [], [], []
     for batch in batches:
-        pooled, _ = backbone(normalised(batch.views.to(device, non_blocking=True)))
+        pooled, _ = backbone(normalize(batch.views.to(device, non_blocking=True)))
         read = torch.tensor([not problem for problem in batch.unreadable])
-        places.append(batch.places[read])
+        indices.append(batch.indices[read])
         features.append(pooled.float().cpu()[read])
         labels.append(batch.labels[read])
         unreadable += [problem for problem in batch.unreadable if problem]
         on_batch(len(batch.views))
-    return torch.cat(places), torch.cat(features), torch.cat(labels), unreadable
+    return torch.cat(indices), torch.cat(features), torch.cat(labels), unreadable

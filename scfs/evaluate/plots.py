@@ -3,7 +3,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from scfs.evaluate.scores import Accuracy
+from scfs.evaluate.accuracy import Accuracy
 
 
 def save_bars(path: Path, scores: Mapping[str, Accuracy], *, ylabel: str) -> None:

@@ -7,14 +7,14 @@ from rich.console import Console
 from scfs.backbones import fingerprint, load_backbone
 from scfs.data.paths import readable
 from scfs.data.sources import open_train
-from scfs.distributed import choose_device, is_first, process_group
-from scfs.engine.newfile import check_new, write_new
+from scfs.distributed import choose_device, is_rank_zero, process_group
 from scfs.errors import UserError
 from scfs.evaluate.features import extract_shown
-from scfs.evaluate.probe_features import ProbeFeatures
-from scfs.evaluate.probe_file import load_probe
-from scfs.evaluate.results import run_of
+from scfs.evaluate.linear.features import ProbeFeatures
+from scfs.evaluate.linear.probe_file import load_probe
 from scfs.evaluate.settings import Predict
+from scfs.runs.new_files import check_new, write_new
+from scfs.runs.results import run_of
 
 SHOWN = 20
 
@@ -42,10 +42,10 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
         )
     shares, classes = probe(found.labelled.features).max(dim=1)
     rows = [
-        (readable(source.name(place)), readable(probe.classes[label]), f"{share:.3f}")
-        for place, label, share in zip(found.places, classes.tolist(), shares.tolist(), strict=True)
+        (readable(source.name(index)), readable(probe.classes[label]), f"{share:.3f}")
+        for index, label, share in zip(found.indices, classes.tolist(), shares.tolist(), strict=True)
     ]
-    if not is_first():
+    if not is_rank_zero():
         return
     for name, label, share in rows[:SHOWN]:
         console.print(f"{label}  {share}  {name}", highlight=False, soft_wrap=True, markup=False)

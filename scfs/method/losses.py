@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scfs.method.search import widen
+from scfs.method.search import upcast
 
 # G global views, N local views, V any views, B images per process, K head outputs
 
@@ -14,7 +14,7 @@ def view_loss(student_logits: Tensor, teacher_probs: Tensor, temperature: float)
 
     student_logits: (V, B, K), global views first. teacher_probs: (G, B, K).
     """
-    log_probs = F.log_softmax(widen(student_logits) / temperature, dim=-1)
+    log_probs = F.log_softmax(upcast(student_logits) / temperature, dim=-1)
     with torch.autocast(student_logits.device.type, enabled=False):  # einsum would go back to half precision
         pairs = -torch.einsum("gbk,vbk->gv", teacher_probs, log_probs) / log_probs.shape[1]
     # Differs from the paper: a mean over pairs, not a sum, as in the released code; the learning rates assume it.
@@ -34,7 +34,7 @@ def search_loss(
     student_logits: (N, B, K). teacher_probs: (G, N, B, K). weights: (G, N, B) of 0 and 1, all 1 if absent.
     num_pairs: how many pairs to divide by, their own number if absent; with several processes it is the mean of theirs.
     """
-    log_probs = F.log_softmax(widen(student_logits) / temperature, dim=-1)
+    log_probs = F.log_softmax(upcast(student_logits) / temperature, dim=-1)
     pairs = -(teacher_probs * log_probs).sum(dim=-1)  # (G, N, B)
     # Differs from the paper: a mean over pairs, as above.
     if weights is None:
@@ -45,7 +45,7 @@ def search_loss(
 
 def sharpen(logits: Tensor, temperature: float) -> Tensor:
     """Teacher probabilities of logits (..., K) without a center (Eq. 3)."""
-    return F.softmax(widen(logits) / temperature, dim=-1)
+    return F.softmax(upcast(logits) / temperature, dim=-1)
 
 
 @torch.no_grad()
@@ -54,7 +54,7 @@ def sinkhorn(logits: Tensor, temperature: float, iterations: int = 3) -> Tensor:
 
     In place of a center, as in SwAV and DINOv2.
     """
-    scaled = widen(logits).flatten(0, -2) / temperature
+    scaled = upcast(logits).flatten(0, -2) / temperature
     probs = (scaled - scaled.max()).exp()  # (samples, K)
     for _ in range(iterations):
         probs = probs / probs.sum(dim=0, keepdim=True).clamp(min=1e-30)
@@ -71,7 +71,7 @@ def entropy(probs: Tensor) -> Tensor:
 @torch.no_grad()
 def spread(pooled: Tensor) -> Tensor:
     """How far apart features (V, B, C) of unit length lie from their mean: 0 when all images look alike."""
-    units = F.normalize(widen(pooled), dim=-1).flatten(0, -2)
+    units = F.normalize(upcast(pooled), dim=-1).flatten(0, -2)
     return (units - units.mean(dim=0)).norm(dim=-1).mean()
 
 
@@ -94,10 +94,10 @@ class Center(nn.Module):
     @torch.no_grad()
     def sharpen(self, logits: Tensor, temperature: float) -> Tensor:
         """Teacher probabilities of centered logits (..., K); the logits join the next commit."""
-        flat = widen(logits).flatten(0, -2)
+        flat = upcast(logits).flatten(0, -2)
         self.pending[:-1] += flat.sum(dim=0)
         self.pending[-1] += len(flat)
-        return sharpen(widen(logits) - self.value, temperature)
+        return sharpen(upcast(logits) - self.value, temperature)
 
     @torch.no_grad()
     def commit(self) -> None:

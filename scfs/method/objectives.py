@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scfs.method.losses import Center, entropy, search_loss, sharpen, sinkhorn, spread, view_loss
-from scfs.method.search import widen
+from scfs.method.search import upcast
 
 # G global views, N local views, V any views, B images per process, A images of all processes, K head outputs
 
@@ -104,7 +104,7 @@ class SelfDistillation:
     def _teacher_probs(self, logits: Tensor, sharpening: Sharpening) -> Tensor:
         temperature, center = sharpening
         if self.centering == "sinkhorn":
-            gathered, first = self.gather(widen(logits))
+            gathered, first = self.gather(upcast(logits))
             return sinkhorn(gathered, temperature)[..., first : first + logits.shape[-2], :]
         return sharpen(logits, temperature) if center is None else center.sharpen(logits, temperature)
 
@@ -241,7 +241,7 @@ class VICReg:
 
 
 def _l2_normalize(outputs: Tensor) -> Tensor:
-    return F.normalize(widen(outputs), dim=-1)
+    return F.normalize(upcast(outputs), dim=-1)
 
 
 def _other_views(pairs: Tensor) -> Tensor:

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from scfs.data.views import ViewBatch
 from scfs.method.encoder import Encoder, Features
 from scfs.method.heads import DataHead, LayerHead
 from scfs.method.losses import Center, spread
 from scfs.method.modes import Contrast, Pass, Targets, Variant, plan_of
 from scfs.method.objectives import Objective, PairWeights, SelfDistillation, Sharpening, Term
-from scfs.method.search import pair_weights, place_in_view, roi_maps, search_attention
+from scfs.method.search import box_in_view, pair_weights, roi_maps, search_attention
+from scfs.view_batch import ViewBatch
 
 # G global views, N local views, V any views, B images per process,
 # C channels, H W (h w) map height and width, K head outputs
@@ -144,7 +144,7 @@ class SCFS(nn.Module):
         if self.plan.targets == "searched":
             return head(key_maps, search_attention(query_maps, key_maps)), None
         views = len(key_maps)
-        boxes, inside = place_in_view(
+        boxes, inside = box_in_view(
             batch.local_boxes, batch.global_boxes[:views].unsqueeze(1), batch.global_flips[:views].unsqueeze(1)
         )  # (G, N, B, 4), (G, N, B)
         cut = roi_maps(key_maps, boxes, (query_maps.shape[-2], query_maps.shape[-1]))  # (G, N, B, C, h, w)

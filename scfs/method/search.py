@@ -10,24 +10,24 @@ from torchvision.ops import roi_align
 MIN_OVERLAP = 0.1  # share of a local view that a global view must hold for the pair to count
 
 
-def widen(x: Tensor) -> Tensor:
+def upcast(x: Tensor) -> Tensor:
     """Half precision to float32; float32 and float64 stay."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 @torch.no_grad()
 def search_attention(query_maps: Tensor, key_maps: Tensor) -> Tensor:
-    """Likeness of each query view to every place of each key view (Eqs. 7-8).
+    """Similarity of each query view to every place of each key view (Eqs. 7-8).
 
     query_maps: (N, B, C, h, w), student. key_maps: (G, B, C, H, W), teacher. Returns (G, N, B, H, W).
     """
     with torch.autocast(query_maps.device.type, enabled=False):  # half precision loses the cosine
-        queries = F.normalize(widen(query_maps).mean(dim=(-2, -1)), dim=-1)  # (N, B, C)
-        keys = F.normalize(widen(key_maps), dim=2)  # (G, B, C, H, W)
+        queries = F.normalize(upcast(query_maps).mean(dim=(-2, -1)), dim=-1)  # (N, B, C)
+        keys = F.normalize(upcast(key_maps), dim=2)  # (G, B, C, H, W)
         return torch.einsum("nbc,gbchw->gnbhw", queries, keys)  # cosine, in [-1, 1]
 
 
-def place_in_view(boxes: Tensor, view_boxes: Tensor, view_flips: Tensor) -> tuple[Tensor, Tensor]:
+def box_in_view(boxes: Tensor, view_boxes: Tensor, view_flips: Tensor) -> tuple[Tensor, Tensor]:
     """Where boxes of the image lie inside a view of it, clipped to the view, and how much of each is inside.
 
     boxes, view_boxes: (..., 4) as x0 y0 x1 y1 in the image; view_flips: (...) bool. They broadcast.

@@ -3,7 +3,7 @@ from typing import Any, NamedTuple
 import torch
 
 from scfs.config import Config
-from scfs.engine.precision import has_native_bfloat16
+from scfs.training.precision import has_native_bfloat16
 
 # Differs from the paper: its settings are for ImageNet; `auto` follows the number of images and steps.
 LONG_RUN_EPOCHS = 100  # from here on the paper's warm-ups fit

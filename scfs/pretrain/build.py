@@ -5,12 +5,8 @@ from typing import cast
 import torch
 
 from scfs.backbones import Backbone, load_weights
-from scfs.config import Config, Method
+from scfs.config import Config, MethodSettings
 from scfs.distributed import gather_images, mean_over_processes, parallel, synchronise_batch_norms
-from scfs.engine.convolution import learn_by_products
-from scfs.engine.optim import build_optimizer
-from scfs.engine.precision import Precision
-from scfs.engine.recompute import recompute_blocks
 from scfs.errors import UserError
 from scfs.method.encoder import Encoder
 from scfs.method.heads import DataHead, EmbeddingHead, LayerHead, PooledSearchHead, ProjectionHead, SearchHead
@@ -18,6 +14,10 @@ from scfs.method.modes import ObjectiveName
 from scfs.method.objectives import CodingRate, InfoNCE, Objective, SelfDistillation, VICReg
 from scfs.method.scfs import SCFS
 from scfs.pretrain.step import Learner
+from scfs.training.convolution import use_gemm_weight_gradients
+from scfs.training.gradient_checkpointing import checkpoint_blocks
+from scfs.training.optim import build_optimizer
+from scfs.training.precision import Precision
 
 
 def build_backbone(config: Config) -> Backbone:
@@ -50,7 +50,7 @@ def build_method(config: Config) -> SCFS:
     )
 
 
-def build_head(method: Method, num_features: int) -> DataHead:
+def build_head(method: MethodSettings, num_features: int) -> DataHead:
     """The head of the data term: DINO's, or an embedding for objectives that have no outputs to choose among."""
     if method.objective != "dino":
         return EmbeddingHead(num_features, method.bottleneck_dim, hidden_dim=method.hidden_dim)
@@ -63,7 +63,7 @@ def build_head(method: Method, num_features: int) -> DataHead:
     )
 
 
-def build_search_head(method: Method, channels: int) -> LayerHead:
+def build_search_head(method: MethodSettings, channels: int) -> LayerHead:
     """The head of one search layer."""
     if method.search_head == "pooled":
         return PooledSearchHead(channels, method.search_out_dim, hidden_dim=method.search_hidden_dim)
@@ -75,7 +75,7 @@ def build_search_head(method: Method, channels: int) -> LayerHead:
     )
 
 
-def build_objective(method: Method, name: ObjectiveName) -> Objective:
+def build_objective(method: MethodSettings, name: ObjectiveName) -> Objective:
     """How head outputs are contrasted with their targets."""
     if name == "info-nce":
         return InfoNCE(method.info_nce_temp, gather=gather_images)
@@ -117,13 +117,13 @@ def build_learner(config: Config, method: SCFS, device: torch.device) -> Learner
         for encoder in (method.student, method.teacher):
             encoder.backbone.compile()
     elif device.type == "cpu":
-        learn_by_products(method.student)
+        use_gemm_weight_gradients(method.student)
     optimizer = build_optimizer(config.optim.name, method.student)
     return Learner(method, parallel(method, device), optimizer, Precision(config.optim.precision, device))
 
 
 def _recompute(backbone: Backbone) -> None:
-    if not recompute_blocks(backbone):
+    if not checkpoint_blocks(backbone):
         raise UserError(f"run.gradient_checkpointing finds no blocks in {backbone.name}; leave it off.")
 
 

@@ -10,18 +10,18 @@ from scfs.config import Config
 from scfs.data.loader import LoadedViews, StepSampler, ViewDataset, derive_seed, num_cores, num_workers, view_loader
 from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop
-from scfs.engine import runfolder
-from scfs.engine.interrupt import Interrupt
-from scfs.engine.memory import keep_freed_memory
-from scfs.engine.metrics import check_loggers, open_log
-from scfs.engine.progress import ProgressDisplay
 from scfs.errors import UserError
 from scfs.pretrain.auto import Choice, resolve
 from scfs.pretrain.build import build_learner, build_method, start_from
 from scfs.pretrain.health import Health, Unreadables
 from scfs.pretrain.score import OnlineScore
 from scfs.pretrain.start import announce, find_checkpoint, refuse_differing, save
-from scfs.pretrain.step import Learner, schedule, train_step
+from scfs.pretrain.step import Learner, schedule_at, train_step
+from scfs.runs import layout
+from scfs.runs.metrics_log import check_loggers, open_log
+from scfs.training.cpu import keep_freed_memory
+from scfs.training.interrupt import Interrupt
+from scfs.training.progress import ProgressDisplay
 
 SHOWN = ("entropy/view", "feature_spread", "images_per_second")  # beside losses; the rest is in the log
 
@@ -56,7 +56,7 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Pa
         raise UserError("--resume needs to know the run: scfs pretrain RUN_FOLDER --resume, or give run.folder.")
     device = distributed.choose_device(config.run.device)
     with distributed.process_group(device):
-        goes_on = resume and (Path(config.run.folder) / runfolder.LAST).exists()
+        goes_on = resume and (Path(config.run.folder) / layout.LAST).exists()
         job = prepare(config, device, console, fresh=not goes_on)
         folder, first_step = open_run(job, name=name, resume=resume, console=console)
         score = OnlineScore(job.config, job.source, workers=job.workers, device=device)
@@ -67,7 +67,7 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Pa
 def prepare(config: Config, device: torch.device, console: Console, *, fresh: bool = True) -> Job:
     """Build everything; nothing is written yet. A run that is not `fresh` will get its weights from a checkpoint."""
     refuse_differing(config)
-    share = distributed.share_of(config.optim.batch_size, "optim.batch_size")
+    share = distributed.per_process(config.optim.batch_size, "optim.batch_size")
     if share % config.optim.accumulate:
         raise UserError(
             f"optim.accumulate {config.optim.accumulate} does not divide a process's share of a batch, {share} images; "
@@ -96,7 +96,7 @@ def open_run(job: Job, *, name: str, resume: bool, console: Console) -> tuple[Pa
     """The run folder, made or gone on with, and the number of steps already done."""
     config = job.config
     folder = Path(
-        distributed.first_does(lambda: str(runfolder.free_path(name)))
+        distributed.on_rank_zero(lambda: str(layout.free_path(name)))
         if config.run.folder == "auto"
         else config.run.folder
     )
@@ -106,14 +106,14 @@ def open_run(job: Job, *, name: str, resume: bool, console: Console) -> tuple[Pa
     first_step = int(saved["step"]) if saved else 0
     if len({*distributed.gather(first_step)}) > 1:
         raise UserError(f"Processes see different checkpoints in {folder}; put the run folder on a disk they share.")
-    facts = runfolder.environment(job.device)
+    facts = layout.environment(job.device)
 
     def write() -> None:
-        runfolder.create(folder, resume=resume)
-        runfolder.write_settings(folder, config.model_dump(mode="json"))
-        runfolder.write_environment(folder, facts)
+        layout.create(folder, resume=resume)
+        layout.write_settings(folder, config.model_dump(mode="json"))
+        layout.write_environment(folder, facts)
 
-    distributed.first_does(write)
+    distributed.on_rank_zero(write)
     size = {"run folder": folder, "images": len(job.source), "steps": job.total_steps, "done": first_step}
     announce(console, config, job.choices, {**size, **facts})
     return folder, first_step
@@ -131,7 +131,7 @@ def make_batches(job: Job, first_step: int) -> Iterator[list[LoadedViews]]:
         start_step=first_step,
         parts=optim.accumulate,
         rank=distributed.rank(),
-        num_processes=distributed.num_processes(),
+        world_size=distributed.world_size(),
     )
     return view_loader(dataset, sampler, workers=job.workers, pin=job.device.type == "cuda")
 
@@ -161,26 +161,28 @@ def run(job: Job, folder: Path, first_step: int, score: OnlineScore, console: Co
             log_score(0)
         display.start_clock()
         for step, parts in enumerate(make_batches(job, first_step), start=first_step):
-            now = schedule(config, step, job.steps_per_epoch)
+            schedule = schedule_at(config, step, job.steps_per_epoch)
             torch.manual_seed(derive_seed(config.seed, step, distributed.rank()))  # drop path
-            numbers = train_step(learner, [p.views for p in parts], now, clip=optim.clip, clip_norm=optim.clip_norm)
+            numbers = train_step(
+                learner, [p.views for p in parts], schedule, clip=optim.clip, clip_norm=optim.clip_norm
+            )
             done, epoch = step + 1, step // job.steps_per_epoch + 1
             last, epoch_ends = done == job.total_steps, done % job.steps_per_epoch == 0
             numbers["images_per_second"] = optim.batch_size / display.advance(done)
             shown = {name: value for name, value in numbers.items() if name in SHOWN or name.startswith("loss")}
             display.show(f"epoch {epoch}/{optim.epochs}  step {done}/{job.total_steps}", shown)
             unread = [name for part in parts for name in part.unreadable]
-            stop, lost = distributed.total(interrupt.wished, len(unread))
+            stop, lost = distributed.sum_counts(interrupt.wished, len(unread))
             for line in unreadables.check(epoch, unread, lost):
                 display.note(line, style="yellow")
             for warning in health.check(done, numbers):
                 display.note(f"Warning at step {done}: {warning}", style="bold yellow")
             if done % every.log_every_steps == 0 or last:
-                log.write({"step": done, "epoch": done / job.steps_per_epoch, **numbers, **now.rates()})
+                log.write({"step": done, "epoch": done / job.steps_per_epoch, **numbers, **schedule.rates()})
             if last or (epoch_ends and every.knn_every_epochs and epoch % every.knn_every_epochs == 0):
                 log_score(done)
             if last or stop or done % int(every.checkpoint_every_steps) == 0:
-                save(folder / runfolder.LAST, done, config, len(job.source), learner)
+                save(folder / layout.LAST, done, config, len(job.source), learner)
             if epoch_ends and every.keep_every_epochs and epoch % every.keep_every_epochs == 0:
                 save(folder / f"epoch_{epoch:04d}.pt", done, config, len(job.source), learner)
             if stop and not last:

@@ -7,7 +7,7 @@ from scfs.data.selection import Subset
 from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
 from scfs.evaluate.features import LabelledFeatures, effective_rank, extract
-from scfs.evaluate.knn import HEADLINE_K, knn_accuracy
+from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
 
 SAMPLE = 2048  # images whose features' rank is taken
 

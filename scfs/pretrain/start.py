@@ -4,12 +4,12 @@ from typing import Any
 from rich.console import Console
 
 from scfs.config import Config
-from scfs.distributed import first_does, gather
-from scfs.engine import checkpoint, runfolder
-from scfs.engine.resume import flat, saved_state
+from scfs.distributed import gather, on_rank_zero
 from scfs.errors import UserError
 from scfs.pretrain.auto import Choice
 from scfs.pretrain.step import Learner
+from scfs.runs import checkpoint, layout
+from scfs.runs.resume import flat, saved_state
 
 FREE_SECTION = "run"  # where, how and how often is said; these settings may change on resuming
 FREE_SETTINGS = {"data.workers", "data.max_unreadable"}
@@ -23,7 +23,7 @@ def is_free(setting: str) -> bool:
 def find_checkpoint(folder: Path, config: Config, num_images: int) -> dict[str, Any] | None:
     """The last state of the run in a folder, if there is one; it must be of the same settings and images."""
     saved = saved_state(
-        folder / runfolder.LAST,
+        folder / layout.LAST,
         config.model_dump(mode="json"),
         is_free=is_free,
         otherwise="start another run folder",
@@ -52,7 +52,7 @@ def refuse_differing(config: Config) -> None:
 def save(path: Path, step: int, config: Config, num_images: int, learner: Learner) -> None:
     """Everything a run needs to go on, in one file. All randomness is a function of (seed, step): none is stored."""
     content = {"step": step, "images": num_images, "settings": config.model_dump(mode="json"), **learner.state_dict()}
-    first_does(lambda: checkpoint.save(path, content))
+    on_rank_zero(lambda: checkpoint.save(path, content))
 
 
 def announce(console: Console, config: Config, choices: list[Choice], facts: dict[str, Any]) -> None:

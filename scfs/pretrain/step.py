@@ -8,17 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from scfs.config import Config
-from scfs.data.views import ViewBatch
+from scfs.data.views import normalize_views
 from scfs.distributed import mean_over_processes, sum_over_processes, unsynchronised
-from scfs.engine.optim import clip_gradients, load_optimizer, set_rates
-from scfs.engine.precision import Precision
-from scfs.engine.schedules import cosine, linear
 from scfs.errors import UserError
 from scfs.method.heads import ProjectionHead
 from scfs.method.scfs import SCFS
+from scfs.training.optim import clip_gradients, load_optimizer, set_rates
+from scfs.training.precision import Precision
+from scfs.training.schedules import cosine, linear_warmup
+from scfs.view_batch import ViewBatch
 
 
-class Now(NamedTuple):
+class StepSchedule(NamedTuple):
     """What the schedules say of one step."""
 
     step: int
@@ -34,14 +35,14 @@ class Now(NamedTuple):
         return {name: getattr(self, name) for name in names}
 
 
-def schedule(config: Config, step: int, steps_per_epoch: int) -> Now:
+def schedule_at(config: Config, step: int, steps_per_epoch: int) -> StepSchedule:
     """Every schedule at a step, from resolved settings: a pure function, so a resumed run goes on exactly."""
     method, optim = config.method, config.optim
     total = optim.epochs * steps_per_epoch
     decay = optim.weight_decay
     final_decay = decay if optim.final_weight_decay == "same" else optim.final_weight_decay
     final_momentum = float(method.momentum if method.final_momentum == "same" else method.final_momentum)
-    return Now(
+    return StepSchedule(
         step=step,
         lr=cosine(
             step,
@@ -51,7 +52,7 @@ def schedule(config: Config, step: int, steps_per_epoch: int) -> Now:
             warmup_steps=round(float(optim.warmup_epochs) * steps_per_epoch),
         ),
         weight_decay=cosine(step, total, start=decay, end=final_decay),
-        teacher_temp=linear(
+        teacher_temp=linear_warmup(
             step,
             int(method.teacher_temp_warmup_epochs) * steps_per_epoch,
             start=method.teacher_temp_start,
@@ -87,27 +88,27 @@ class Learner:
 
 
 def train_step(
-    learner: Learner, batches: Sequence[ViewBatch], now: Now, *, clip: str, clip_norm: float
+    learner: Learner, batches: Sequence[ViewBatch], schedule: StepSchedule, *, clip: str, clip_norm: float
 ) -> dict[str, float]:
     """One update of student, centers and teacher from one or more parts of a batch.
 
     Returns the losses and diagnostics by name, as logged: means over the parts and over all processes.
     """
     method, optimizer, precision = learner.method, learner.optimizer, learner.precision
-    set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay)
+    set_rates(optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay)
     optimizer.zero_grad(set_to_none=True)
     parts = [
-        _backward(learner, batch, now.teacher_temp, share=1 / len(batches), last=i == len(batches))
+        _backward(learner, batch, schedule.teacher_temp, share=1 / len(batches), last=i == len(batches))
         for i, batch in enumerate(batches, start=1)
     ]
     means = mean_over_processes(torch.stack([torch.stack(list(part.values())) for part in parts]).mean(dim=0))
     numbers = dict(zip(parts[0], means.tolist(), strict=True))
     if not math.isfinite(numbers["loss"]):  # before anything moves
         raise UserError(
-            f"The loss became {numbers['loss']} at step {now.step}; lower optim.lr or lengthen optim.warmup_epochs, "
-            "and start again or resume from the last checkpoint."
+            f"The loss became {numbers['loss']} at step {schedule.step}; lower optim.lr or lengthen "
+            "optim.warmup_epochs, and start again or resume from the last checkpoint."
         )
-    if now.last_layer_frozen and isinstance(method.student.head, ProjectionHead):
+    if schedule.last_layer_frozen and isinstance(method.student.head, ProjectionHead):
         method.student.head.last.weight.grad = None
     precision.unscale(optimizer)
     clip_gradients(method.student.parameters(), clip, clip_norm)
@@ -115,7 +116,7 @@ def train_step(
     sum_over_processes(center.pending for center in method.centers())
     for center in method.centers():
         center.commit()
-    method.update_teacher(now.momentum)
+    method.update_teacher(schedule.momentum)
     return numbers
 
 
@@ -123,7 +124,7 @@ def _backward(
     learner: Learner, batch: ViewBatch, teacher_temp: float, *, share: float, last: bool
 ) -> dict[str, Tensor]:
     """Add the gradients of one part of a batch; processes meet after the last part only."""
-    views = batch.to(learner.precision.device).normalised()
+    views = normalize_views(batch.to(learner.precision.device))
     with nullcontext() if last else unsynchronised(learner.parallel):
         with learner.precision.autocast():
             losses, diagnostics = learner.parallel(views, teacher_temp)

@@ -11,10 +11,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from scfs.engine.checkpoint import FORMAT
-from scfs.engine.runfolder import LAST
 from scfs.errors import UserError
-from scfs.weights.torchvision_names import today
+from scfs.runs.checkpoint import FORMAT
+from scfs.runs.layout import LAST
+from scfs.weights.torchvision_names import current_name
 
 NETWORKS = ("teacher", "student")
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # under which others keep a network in a checkpoint
@@ -82,7 +82,7 @@ def _read_torch(path: Path, network: str) -> Stored:
     if isinstance(content, Mapping) and "scfs_checkpoint" in content:
         return _own(path, content, network)
     format, names = _unwrapped(content, network)
-    tensors = {today(name): value for name, value in names.items() if isinstance(name, str) and _is_plain(value)}
+    tensors = {current_name(name): value for name, value in names.items() if isinstance(name, str) and _is_plain(value)}
     return Stored(path, tensors, format)
 
 

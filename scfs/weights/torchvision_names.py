@@ -54,7 +54,7 @@ def torchvision_names(names: Iterable[str]) -> dict[str, str] | None:
     return None
 
 
-def today(name: str) -> str:
+def current_name(name: str) -> str:
     """Torchvision's present name of a parameter: its first ViT files say linear_1 and linear_2."""
     if "encoder_layer_" not in name:
         return name

@@ -13,9 +13,9 @@ from PIL import Image
 
 from scfs.data import colours, render
 from scfs.data.colours import as_row, coloured, without_colours
+from scfs.data.packed_batch import stack_images
 from scfs.data.scenes import render_scene
-from scfs.data.stack import stack_images
-from scfs.data.views import MultiCrop
+from scfs.data.views import MultiCrop, normalize_views
 
 PLAIN = render.ViewDraw((0, 0, 128, 128), flip=False, jitter=(), grey=False, blur_radius=None, solarize=False)
 
@@ -85,7 +85,7 @@ def test_whole_views(images):
         for where in ("loader", "device")
     ]
     assert [batch.colours.shape for batch in batches] == [(6, 20, 0), (6, 20, 11)]
-    loader, device = (batch.normalised() for batch in batches)
+    loader, device = (normalize_views(batch) for batch in batches)
     assert device.colours.shape == (6, 20, 0)
     for ours, theirs in ((device.global_views, loader.global_views), (device.local_views, loader.local_views)):
         assert (ours - theirs).abs().mean() * 0.226 * 255 < 1.5  # the deviation that views are divided by

@@ -81,7 +81,7 @@ def test_an_unreadable_image_is_left_out_of_scores(photos, workers):
     (photos / "dogs" / "3.jpg").write_bytes(b"no image")
     source = read_folder(photos)
     found = list(centre_loader(source, 16, range(1, 12), batch_size=4, workers=workers, pin=False))
-    assert torch.cat([batch.places for batch in found]).tolist() == list(range(1, 12))
+    assert torch.cat([batch.indices for batch in found]).tolist() == list(range(1, 12))
     assert torch.cat([batch.labels for batch in found]).tolist() == [0] * 5 + [1] * 6
     problems = [problem for batch in found for problem in batch.unreadable]
     assert [i for i, problem in enumerate(problems, start=1) if problem] == [9]
@@ -117,7 +117,7 @@ def test_nothing_but_unreadable_images_is_refused(photos):
 @pytest.mark.parametrize("parts", [1, 2])
 def test_processes_and_parts_share_each_batch(parts):
     whole = list(StepSampler(23, 8, 2, seed=0, start_step=1))
-    shares = [list(StepSampler(23, 8, 2, seed=0, start_step=1, parts=parts, rank=r, num_processes=2)) for r in (0, 1)]
+    shares = [list(StepSampler(23, 8, 2, seed=0, start_step=1, parts=parts, rank=r, world_size=2)) for r in (0, 1)]
     for step, batch in enumerate(whole):
         mine = [key for part in range(parts) for share in shares for key in share[step * parts + part]]
         assert mine == batch

@@ -7,8 +7,8 @@ import torch
 from PIL import Image, ImageFilter
 from torchvision.transforms import v2
 
+from scfs.data.packed_batch import pack, stack_images
 from scfs.data.render import render_reference
-from scfs.data.stack import parcel_of, stack_images
 from scfs.data.views import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -16,7 +16,8 @@ from scfs.data.views import (
     ViewKind,
     as_tensor,
     centre_view,
-    normalised,
+    normalize,
+    normalize_views,
 )
 
 
@@ -53,9 +54,9 @@ def test_shapes(ramp, num_local_views):
 
 def test_a_batch_travels_in_one_block_of_shared_memory(ramp):
     samples = [multi_crop(3)(ramp, seed) for seed in (1, 2)]
-    parcel = parcel_of(samples, share=True)
-    assert parcel.pixels.is_shared()
-    batch = parcel.opened()
+    packed = pack(samples, share=True)
+    assert packed.pixels.is_shared()
+    batch = packed.unpack()
     assert batch.global_views.untyped_storage().data_ptr() == batch.local_views.untyped_storage().data_ptr()
     assert batch.global_views[0].is_contiguous(memory_format=torch.channels_last)
     for i, sample in enumerate(samples):
@@ -182,7 +183,7 @@ def test_rendered_as_dino_does(ramp):
 
 def test_normalised_with_imagenets_mean_and_deviation(ramp):
     expected = (np.asarray(ramp) / 255 - np.array(IMAGENET_MEAN)) / np.array(IMAGENET_STD)
-    np.testing.assert_allclose(normalised(as_tensor(ramp)).permute(1, 2, 0), expected, atol=1e-5)
+    np.testing.assert_allclose(normalize(as_tensor(ramp)).permute(1, 2, 0), expected, atol=1e-5)
 
 
 def test_centre_view_is_the_evaluation_protocol(ramp):
@@ -195,5 +196,5 @@ def test_centre_view_is_the_evaluation_protocol(ramp):
 def test_views_stay_channels_last_in_memory(ramp):
     """What convolutions on a CPU want, without a copy."""
     batch = stack_images([multi_crop()(ramp, seed) for seed in (1, 2)])
-    for views in (batch.global_views, batch.normalised().local_views):
+    for views in (batch.global_views, normalize_views(batch).local_views):
         assert views.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)

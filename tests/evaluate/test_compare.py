@@ -3,9 +3,9 @@ import shutil
 import pytest
 
 from scfs.errors import UserError
+from scfs.evaluate.accuracy import bootstrap_interval
 from scfs.evaluate.compare import Score, latest
-from scfs.evaluate.results import add_result, read_results
-from scfs.evaluate.scores import bootstrap_interval
+from scfs.runs.results import add_result, read_results
 
 
 def entry(top1, *, low, high, evaluation="knn", name="k=20"):

@@ -10,9 +10,9 @@ from PIL import Image
 from rich.console import Console
 
 from scfs.backbones import load_backbone
-from scfs.data.views import centre_view, normalised
+from scfs.data.views import centre_view, normalize
 from scfs.errors import UserError
-from scfs.evaluate.embed import Match, embed, nearest, write_features
+from scfs.evaluate.embed import Match, embed, most_similar, write_features
 from scfs.evaluate.settings import Embed
 from scfs.recipe import check
 
@@ -30,7 +30,7 @@ def run(data, out=None, target=TARGET, **flags):
 @torch.no_grad()
 def by_hand(path):
     backbone = load_backbone(TARGET).backbone.eval()
-    return backbone(normalised(centre_view(Image.open(path), 32))[None])[0][0]
+    return backbone(normalize(centre_view(Image.open(path), 32))[None])[0][0]
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -94,7 +94,7 @@ def test_nearest_against_loops():
         expected.append(Match(dot / length, name))
     expected.sort(reverse=True)
     for k, count in ((3, 3), (100, 9)):
-        found = nearest(features, names, query, k)
+        found = most_similar(features, names, query, k)
         assert [match.name for match in found] == [match.name for match in expected[:count]]
         assert [match.cosine for match in found] == pytest.approx(
             [match.cosine for match in expected[:count]], abs=1e-6

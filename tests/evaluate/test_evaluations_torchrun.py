@@ -5,8 +5,8 @@ import sys
 
 import torch
 
-from scfs.engine import checkpoint
-from scfs.evaluate.results import read_results
+from scfs.runs import checkpoint
+from scfs.runs.results import read_results
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scfs"]
 COMMON = ("--size", 32, "--workers", 0, "--epochs", 2, "--batch_size", 4, "--held_out", 0.3)

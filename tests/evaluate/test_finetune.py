@@ -10,19 +10,20 @@ from scfs.backbones import load_backbone
 from scfs.data import loader
 from scfs.data.selection import class_balanced, labels_of, named_in
 from scfs.data.sources import read_folder
-from scfs.engine import checkpoint, fit
 from scfs.errors import UserError
-from scfs.evaluate.results import read_results
-from scfs.evaluate.scores import Accuracy
-from scfs.evaluate.settings import Finetune
-from scfs.evaluate.tuned_folder import read_grid
+from scfs.evaluate.accuracy import Accuracy
+from scfs.evaluate.finetune.folder import read_grid
+from scfs.evaluate.finetune.settings import Finetune
 from scfs.recipe import check, read_toml
+from scfs.runs import checkpoint
+from scfs.runs.results import read_results
+from scfs.training import loop
 
 QUICK = ("--size", 32, "--workers", 0, "--epochs", 2, "--batch_size", 4, "--weight_decays", 0)
 ONE = (*QUICK, "--rates", 0.1)
 
 
-class Stopping(fit.Interrupt):
+class Stopping(loop.Interrupt):
     """Wishes to stop when it has been asked a number of times."""
 
     asked, at = 0, 2
@@ -112,7 +113,7 @@ def test_a_stopped_one_goes_on_exactly(scfs, trained, photos, tmp_path, monkeypa
     commands = [("finetune", trained, "--data", photos, *QUICK, *grid, "--out", tmp_path / name) for name in "ab"]
     assert scfs(*commands[0])[0] == 0
     with monkeypatch.context() as patch:
-        patch.setattr(fit, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": at}))
+        patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": at}))
         code, _, err = scfs(*commands[1])
     assert code == 130
     assert "the same command goes on" in err
@@ -218,7 +219,7 @@ def test_nothing_is_made_before_the_checks(scfs, trained, photos):
 def test_other_weights_are_other_work(scfs, trained, photos, tmp_path, monkeypatch):
     command = ("--data", photos, *ONE, "--out", tmp_path / "out")
     with monkeypatch.context() as patch:
-        patch.setattr(fit, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": 1}))
+        patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": 1}))
         assert scfs("finetune", trained, *command)[0] == 130
     code, _, err = scfs("finetune", trained, *command, "--network", "student")
     assert code == 2
@@ -231,7 +232,7 @@ def test_other_images_are_other_work(scfs, trained, photos, tmp_path, monkeypatc
     commands = [("--out", tmp_path / "all"), ("--images", names, "--out", tmp_path / "some")]
     for command in commands:
         with monkeypatch.context() as patch:
-            patch.setattr(fit, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": 1}))
+            patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": 1}))
             assert scfs("finetune", trained, "--data", photos, *ONE, *command)[0] == 130
     names.write_text("cats/0.jpg\ncats/1.jpg\ndogs/0.jpg\ndogs/2.jpg\n")
     assert "is not the same work begun" in scfs("finetune", trained, "--data", photos, *ONE, *commands[1])[2]

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from scfs.evaluate.features import LabelledFeatures, effective_rank
-from scfs.evaluate.knn import knn_accuracy, nearest
-from scfs.evaluate.results import read_results
+from scfs.evaluate.knn.neighbours import knn_accuracy, nearest
+from scfs.runs.results import read_results
 
 
 def sets(num_train=40, num_val=17, dim=6, classes=7):
@@ -22,13 +22,13 @@ def sets(num_train=40, num_val=17, dim=6, classes=7):
 def by_loops(train, val, k, temperature, classes):
     top1 = top5 = 0
     for query, truth in zip(val.features.tolist(), val.labels.tolist(), strict=True):
-        likeness = []
+        similarity = []
         for key, label in zip(train.features.tolist(), train.labels.tolist(), strict=True):
             dot = sum(a * b for a, b in zip(query, key, strict=True))
             cosine = dot / math.sqrt(sum(a * a for a in query)) / math.sqrt(sum(b * b for b in key))
-            likeness.append((cosine, label))
+            similarity.append((cosine, label))
         votes = [0.0] * classes
-        for cosine, label in sorted(likeness, reverse=True)[:k]:
+        for cosine, label in sorted(similarity, reverse=True)[:k]:
             votes[label] += math.exp(cosine / temperature)
         ranking = sorted(range(classes), key=lambda c: -votes[c])
         top1 += ranking[0] == truth

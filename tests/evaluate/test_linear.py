@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from scfs.backbones import fingerprint, load_backbone
 from scfs.data.selection import hold_out
 from scfs.data.sources import read_folder
-from scfs.engine import fit
 from scfs.errors import UserError
-from scfs.evaluate import results
-from scfs.evaluate.probe_file import load_probe as probe_of
-from scfs.evaluate.probes import Batch, ProbeLearner, Probes
-from scfs.evaluate.results import read_results
-from scfs.evaluate.settings import Linear
+from scfs.evaluate.linear.probe_file import load_probe as probe_of
+from scfs.evaluate.linear.probes import Batch, ProbeLearner, Probes
+from scfs.evaluate.linear.settings import Linear
+from scfs.runs import results
+from scfs.runs.results import read_results
+from scfs.training import loop
 
 QUICK = ("--size", 32, "--workers", 0, "--epochs", 5, "--batch_size", 4, "--rates", 0.1, 1.0, "--held_out", 0.3)
 
@@ -89,7 +89,7 @@ def test_a_stopped_probe_goes_on_exactly(scfs, trained, photos, monkeypatch, cac
     scfs(*command)
     whole = load_probe(trained)
 
-    class Stopping(fit.Interrupt):
+    class Stopping(loop.Interrupt):
         """Wishes to stop at the third step."""
 
         asked = 0
@@ -103,7 +103,7 @@ def test_a_stopped_probe_goes_on_exactly(scfs, trained, photos, monkeypatch, cac
         def wished(self, _): ...
 
     with monkeypatch.context() as patch:
-        patch.setattr(fit, "Interrupt", Stopping)
+        patch.setattr(loop, "Interrupt", Stopping)
         code, _, err = scfs(*command)
     assert code == 130
     assert "Stopped after step 3; the same command goes on." in err

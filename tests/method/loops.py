@@ -63,7 +63,7 @@ def attended(weights: Nested, key_map: Nested) -> Nested:
     ]
 
 
-def place_in_view(box: list[float], view: list[float], flip: bool) -> tuple[list[float], float]:
+def box_in_view(box: list[float], view: list[float], flip: bool) -> tuple[list[float], float]:
     """Where the part of a box inside a view lies in that view, from 0 to 1, and that part's share of the box's area."""
     x0, x1 = (min(max(x, view[0]), view[2]) for x in (box[0], box[2]))
     y0, y1 = (min(max(y, view[1]), view[3]) for y in (box[1], box[3]))

@@ -5,8 +5,8 @@ from loops import (
     Given,
     attended,
     attention,
+    box_in_view,
     moved_center,
-    place_in_view,
     projection_head,
     roi_align,
     search_head,
@@ -96,7 +96,7 @@ def search_term(
     for g, v, b in pairs:
         query_map, key_map = query_maps[v][b], key_maps[g][b]
         if contrast == "roi-crop":
-            box, share = place_in_view(given.local_boxes[v][b], given.global_boxes[g][b], given.global_flips[g][b])
+            box, share = box_in_view(given.local_boxes[v][b], given.global_boxes[g][b], given.global_flips[g][b])
             targets.append(roi_align(key_map, box, len(query_map[0]), len(query_map[0][0])))
             weights.append(0.0 if share < 0.1 else 1.0)
         else:

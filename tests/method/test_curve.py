@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from scfs.backbones import Backbone
-from scfs.data.views import ViewBatch
 from scfs.method.encoder import Encoder
 from scfs.method.heads import ProjectionHead, SearchHead
 from scfs.method.scfs import SCFS
+from scfs.view_batch import ViewBatch
 
 PATH = Path(__file__).parent / "curve.json"
 IMAGES, LOCAL_VIEWS, STEPS = 4, 2, 10

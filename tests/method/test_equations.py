@@ -8,7 +8,7 @@ import torch
 from toy_method import close, normal, tensor
 
 from scfs.method.losses import entropy, search_loss, sharpen, spread, view_loss
-from scfs.method.search import pair_weights, place_in_view, roi_maps, search_attention
+from scfs.method.search import box_in_view, pair_weights, roi_maps, search_attention
 
 G, N, B, C, K = 2, 3, 2, 4, 6
 
@@ -66,8 +66,8 @@ BOXES = {  # local box, global box
 @pytest.mark.parametrize("case", BOXES)
 def test_place_in_view(case, flip):
     box, view = BOXES[case]
-    expected_box, expected_share = loops.place_in_view(box, view, flip)
-    place, inside = place_in_view(tensor(box), tensor(view), torch.tensor(flip))
+    expected_box, expected_share = loops.box_in_view(box, view, flip)
+    place, inside = box_in_view(tensor(box), tensor(view), torch.tensor(flip))
     close(place, tensor(expected_box))
     close(inside, tensor(expected_share))
 
@@ -78,7 +78,7 @@ def test_place_in_view(case, flip):
 def test_roi_maps(case, flip, size):
     box, view = BOXES[case]
     key_map = normal(C, 4, 6)
-    place, _ = loops.place_in_view(box, view, flip)
+    place, _ = loops.box_in_view(box, view, flip)
     cut = roi_maps(key_map.reshape(1, 1, C, 4, 6), tensor(place).reshape(1, 1, 1, 4), size)
     close(cut[0, 0, 0], tensor(loops.roi_align(key_map.tolist(), place, *size)))
 
@@ -102,7 +102,7 @@ def test_flipped_view_cuts_the_flipped_place():
     box = tensor([0.2, 0.3, 0.45, 0.6])
     cuts = []
     for maps, flip in ((key_maps, False), (key_maps.flip(-1), True)):
-        place, _ = place_in_view(box, view, torch.tensor(flip))
+        place, _ = box_in_view(box, view, torch.tensor(flip))
         cuts.append(roi_maps(maps, place.reshape(1, 1, 1, 4), (3, 2)))
     close(cuts[1].flip(-1), cuts[0])
 

@@ -4,7 +4,7 @@ import make_golden_paper as golden
 import numpy as np
 import pytest
 import torch
-from loops import place_in_view
+from loops import box_in_view
 from toy_method import StoredBackbone, centers_of, stored_batch
 
 from scfs.method.encoder import Encoder
@@ -90,6 +90,6 @@ def test_file_is_small_and_its_pairs_differ(arrays):
         for n in range(golden.LOCAL_VIEWS):
             for b in range(golden.IMAGES):
                 box, view = arrays["in.local_boxes"][n, b].tolist(), arrays["in.global_boxes"][g, b].tolist()
-                shares.append(place_in_view(box, view, False)[1])
+                shares.append(box_in_view(box, view, False)[1])
     assert min(shares) < 0.1 < max(shares)
     assert 0 < arrays["in.global_flips"].mean() < 1

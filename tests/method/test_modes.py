@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from loops import place_in_view
+from loops import box_in_view
 from loops_modes import contrast_losses
 from toy_method import CONTRASTS, TEACHER_TEMP, WITH_MAPS, centers_of, given_of, make_batch, make_model
 
@@ -89,7 +89,7 @@ def test_roi_batch_has_every_kind_of_pair():
         for n in range(3):
             for b in range(3):
                 box, view, flip = batch.local_boxes[n, b], batch.global_boxes[g, b], bool(batch.global_flips[g, b])
-                share = place_in_view(box.tolist(), view.tolist(), flip)[1]
+                share = box_in_view(box.tolist(), view.tolist(), flip)[1]
                 shares.append(share)
                 flips += [(g, flip)] if share >= 0.1 else []
     assert any(share == 0 for share in shares)

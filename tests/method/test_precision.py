@@ -5,7 +5,7 @@ import torch
 from toy_method import CONTRASTS, TEACHER_TEMP, make_batch, make_model
 
 from scfs.method.losses import Center, search_loss, view_loss
-from scfs.method.search import place_in_view, roi_maps, search_attention, widen
+from scfs.method.search import box_in_view, roi_maps, search_attention, upcast
 
 EVERY_MODE = [(contrast, variant) for contrast in CONTRASTS for variant in ("paper", "released")]
 HALVES = [torch.bfloat16, torch.float16]
@@ -53,15 +53,15 @@ def test_float64_passes_through(contrast, variant):
 
 def test_widen():
     for dtype in HALVES:
-        assert widen(torch.ones(1, dtype=dtype)).dtype == torch.float32
+        assert upcast(torch.ones(1, dtype=dtype)).dtype == torch.float32
     for dtype in (torch.float32, torch.float64):
         x = torch.ones(1, dtype=dtype)
-        assert widen(x) is x
+        assert upcast(x) is x
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 def test_losses_and_search_ignore_autocast(dtype):
-    """Given the same inputs they give the same outputs, to the last bit, and widen half-precision ones."""
+    """Given the same inputs they give the same outputs, to the last bit, and upcast half-precision ones."""
     torch.manual_seed(0)
     logits, searched = torch.randn(5, 3, 8).to(dtype), torch.softmax(torch.randn(2, 5, 3, 8), dim=-1)
     query_maps, key_maps = torch.randn(4, 3, 6, 2, 2).to(dtype), torch.randn(2, 3, 6, 4, 4).to(dtype)
@@ -82,7 +82,7 @@ def test_roi_maps_tells_many_images_apart_in_half_precision():
     """The index of a map is not rounded with it: bfloat16 has no 257."""
     num_images = 200
     values = (torch.arange(2 * num_images) % 7).reshape(2, num_images, 1, 1, 1).expand(-1, -1, 1, 2, 2)
-    boxes, _ = place_in_view(
+    boxes, _ = box_in_view(
         torch.tensor([0.2, 0.2, 0.8, 0.8]).expand(1, num_images, 4),
         torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(2, 1, num_images, 4),
         torch.zeros(2, 1, num_images, dtype=torch.bool),

@@ -5,10 +5,10 @@ from loops import Given, Maps
 from timm.layers import DropPath
 from torch import Tensor, nn
 
-from scfs.data.views import ViewBatch
 from scfs.method.encoder import Encoder
 from scfs.method.heads import ProjectionHead, SearchHead
 from scfs.method.scfs import SCFS
+from scfs.view_batch import ViewBatch
 
 CONTRASTS = ["dino-no-multicrop", "dino", "dino-multilayer", "scfs", "roi-crop", "scfs-no-multicrop"]
 WITH_MAPS = ["dino-multilayer", "scfs", "roi-crop", "scfs-no-multicrop"]

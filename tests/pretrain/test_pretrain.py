@@ -10,10 +10,10 @@ import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from scfs.engine import checkpoint
 from scfs.pretrain import loop
 from scfs.pretrain.build import build_method
-from scfs.pretrain.step import schedule
+from scfs.pretrain.step import schedule_at
+from scfs.runs import checkpoint
 
 CONTRASTS = ["dino-no-multicrop", "dino", "dino-multilayer", "scfs", "roi-crop", "scfs-no-multicrop"]
 
@@ -260,12 +260,15 @@ def test_schedules_of_the_paper(tiny):
         optim__final_lr=0.0048,
         method__momentum=0.996,
     )
-    first, warm, last = (schedule(config, step, 100) for step in (0, 1000, 19_999))
+    first, warm, last = (schedule_at(config, step, 100) for step in (0, 1000, 19_999))
     assert first.lr < 0.0002
     assert (warm.lr, last.lr) == (pytest.approx(0.1), pytest.approx(0.0048))
     assert (first.momentum, last.momentum) == (pytest.approx(0.996), 1.0)
     assert first.teacher_temp == 0.04
-    assert schedule(config, 2500, 100).teacher_temp == pytest.approx(0.055)
-    assert schedule(config, 5000, 100).teacher_temp == 0.07
-    assert (schedule(config, 99, 100).last_layer_frozen, schedule(config, 100, 100).last_layer_frozen) == (True, False)
+    assert schedule_at(config, 2500, 100).teacher_temp == pytest.approx(0.055)
+    assert schedule_at(config, 5000, 100).teacher_temp == 0.07
+    assert (schedule_at(config, 99, 100).last_layer_frozen, schedule_at(config, 100, 100).last_layer_frozen) == (
+        True,
+        False,
+    )
     assert first.weight_decay == last.weight_decay == 1e-4

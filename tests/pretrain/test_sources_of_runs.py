@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from scfs.engine import checkpoint
+from scfs.runs import checkpoint
 
 FLAGS = ["--optim.epochs", 1, "--data.workers", 0]
 

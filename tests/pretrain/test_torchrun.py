@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from scfs.engine import checkpoint
+from scfs.runs import checkpoint
 
 FLAGS = ["--run.knn_every_epochs", "1"]
 

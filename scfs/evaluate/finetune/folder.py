@@ -1,0 +1,74 @@
+"""Folders of fine-tuned networks. They are run folders too: whatever reads a run's backbone reads theirs."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from scfs.backbones import Backbone, fingerprint
+from scfs.errors import UserError
+from scfs.evaluate.finetune.classifier import Classifier
+from scfs.evaluate.linear.probe_file import NAME as PROBE
+from scfs.evaluate.linear.probe_file import Probe
+from scfs.recipe import read_toml
+from scfs.runs import checkpoint, layout
+from scfs.runs.json_files import read_json, write_json
+from scfs.runs.results import run_of
+from scfs.training.loop import FREE
+
+GRID = "grid.json"
+
+
+def open_folder(target: str, out: str, settings: dict[str, Any]) -> Path:
+    """A new folder, or one in which the same work was begun and not finished; one that is finished is left alone.
+
+    Where `out` names none: finetune, finetune-2, ... in the target's run folder, or under runs.
+    """
+    parent = run_of(target) or Path("runs")
+    numbered = (parent / ("finetune" if number == 1 else f"finetune-{number}") for number in itertools.count(1))
+    for folder in [Path(out)] if out else numbered:
+        if not folder.exists():
+            try:
+                folder.mkdir(parents=True)
+            except OSError as error:
+                raise UserError(f"Cannot create {folder}: {error.strerror}; choose another --out.") from None
+            layout.write_settings(folder, {"finetune": settings})
+            return folder
+        if not (folder / layout.LAST).exists() and _settings(folder) == _kept(settings):
+            return folder
+    raise UserError(f"{out} exists, and is not the same work begun; choose another --out.")
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / layout.SETTINGS
+    return _kept(read_toml(path).get("finetune", {})) if path.exists() else {}
+
+
+def _kept(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in FREE}
+
+
+def read_grid(folder: Path) -> dict[str, float]:
+    """What each tried pair of rate and weight decay scored on held-out images, by its name."""
+    return read_json(folder / GRID, {})
+
+
+def write_grid(folder: Path, scores: dict[str, float]) -> None:
+    """Keep them."""
+    write_json(folder / GRID, scores)
+
+
+def save_classifier(folder: Path, classifier: Classifier, classes: tuple[str, ...], size: int) -> Path:
+    """As a checkpoint that has a backbone, and a probe for `scfs predict`."""
+    backbone: Backbone = classifier.backbone
+    head = {name: value.detach().cpu() for name, value in classifier.head.state_dict().items()}
+    probe = Probe(head["weight"], head["bias"], list(classes), size, blocks=0, weights=fingerprint(backbone))
+    content = {
+        "settings": {
+            "backbone": {"name": backbone.name, "layers": list(backbone.layers)},
+            "views": {"global_size": size},
+        },
+        "tuned": {name: value.cpu() for name, value in backbone.state_dict().items()},
+        PROBE: probe._asdict(),
+    }
+    checkpoint.save(folder / layout.LAST, content)
+    return folder / layout.LAST

@@ -1,0 +1,132 @@
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from rich.console import Console
+
+from scfs import distributed
+from scfs.data.loader import CropDataset, LabelledViews, crop_batches
+from scfs.data.selection import Subset, hold_out, split_by
+from scfs.data.sources import Source
+from scfs.errors import UserError
+from scfs.evaluate.accuracy import Accuracy
+from scfs.evaluate.features import say_unreadable
+from scfs.evaluate.finetune.classifier import Classifier, ClassifierLearner
+from scfs.evaluate.finetune.folder import read_grid, write_grid
+from scfs.evaluate.finetune.settings import Finetune
+from scfs.evaluate.knn.neighbours import ranked_hits
+from scfs.evaluate.target import EvalTarget
+from scfs.training.loop import TrainingPlan, fit, forget
+
+PER_CLASS = ("aircraft", "pets")  # data sets whose protocol counts all classes alike
+
+
+class Cell(NamedTuple):
+    """A learning rate per 256 images, and a weight decay."""
+
+    rate: float
+    weight_decay: float
+
+    def __str__(self) -> str:
+        return f"rate {self.rate:g}, weight decay {self.weight_decay:g}"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A backbone and labelled images that are ready for fine-tuning."""
+
+    eval_target: EvalTarget
+    source: Source  # the images whose labels may be used
+    settings: Finetune
+    console: Console
+
+    def __post_init__(self) -> None:
+        for source in (self.source, self.split()[0]) if len(self.cells) > 1 else (self.source,):
+            self.batch_size(source)  # what it refuses is better found now
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All pairs of a rate and a weight decay that are to be tried."""
+        return [Cell(*pair) for pair in itertools.product(self.settings.rates, self.settings.weight_decays)]
+
+    @property
+    def metric(self) -> str:
+        """As set, or that of the data set's protocol."""
+        if self.settings.metric != "auto":
+            return self.settings.metric
+        kind, colon, _ = self.settings.data.partition(":")
+        return "per_class" if colon and kind in PER_CLASS else "top1"
+
+    def split(self) -> tuple[Subset, Subset]:
+        """Images to try the cells on, and those that judge them."""
+        return split_by(self.source, hold_out(self.source, self.settings.held_out, self.settings.seed))
+
+    def batch_size(self, source: Source) -> int:
+        """As set, or all there are that processes can share evenly."""
+        batch_size = distributed.usable_batch_size(self.settings.batch_size, len(source))
+        if batch_size < 2:
+            raise UserError(f"{len(source)} labelled image is too few to train on; label more of them.")
+        return batch_size
+
+    def choose(self, folder: Path) -> Cell:
+        """The best cell, each trained without some images and scored on them."""
+        cells, console = self.cells, self.console
+        if len(cells) == 1:
+            return cells[0]
+        rest, judges = self.split()
+        scores = distributed.on_rank_zero(lambda: read_grid(folder))
+        for number, cell in enumerate(cells):
+            if str(cell) in scores:
+                continue
+            state = folder / f"state_{number}.pt"
+            _, accuracy = self.work(cell, rest, judges, state=state, title=str(cell))
+            scores[str(cell)] = accuracy.top1
+            distributed.on_rank_zero(lambda: write_grid(folder, scores))
+            forget(state)
+            console.print(f"{cell}: {accuracy.top1:.1%} of {len(judges)} held-out images", highlight=False)
+        return max(cells, key=lambda cell: scores[str(cell)])
+
+    def work(
+        self, cell: Cell, source: Source, scored: Source, *, state: Path, title: str = ""
+    ) -> tuple[Classifier, Accuracy]:
+        """Fine-tune a copy of the backbone on some images and score it on others."""
+        settings, eval_target, batch_size = self.settings, self.eval_target, self.batch_size(source)
+        steps_per_epoch = len(source) // batch_size
+        total_steps = settings.steps or settings.epochs * steps_per_epoch
+        course = TrainingPlan(steps_per_epoch, total_steps, state, settings.model_dump(mode="json"), title)
+        learner = ClassifierLearner(
+            eval_target.backbone,
+            len(eval_target.classes),
+            rate=cell.rate * batch_size / 256,
+            weight_decay=cell.weight_decay,
+            steps_per_epoch=steps_per_epoch,
+            total_steps=total_steps,
+            precision=settings.precision,
+            device=eval_target.device,
+            seed=settings.seed,
+        )
+
+        def batches(first_step: int) -> Iterator[LabelledViews]:
+            return crop_batches(
+                CropDataset(source, eval_target.size, settings.seed),
+                batch_size=batch_size,
+                epochs=course.epochs,
+                start_step=first_step,
+                workers=settings.workers,
+                device=eval_target.device,
+                on_unreadable=say_unreadable(self.console),
+            )
+
+        fit(learner, batches, course, console=self.console)
+        return learner.classifier, self.score(learner.classifier, scored)
+
+    def score(self, classifier: Classifier, source: Source) -> Accuracy:
+        """By centre crops of images."""
+        [found] = self.eval_target.extract(classifier.backbone, [source], self.settings, self.console)
+        features, labels = found.labelled
+        with torch.no_grad():
+            hits = ranked_hits(classifier.head.cpu()(features), labels)
+        return Accuracy.per_class(hits, labels) if self.metric == "per_class" else Accuracy.of(hits)

@@ -1,0 +1,14 @@
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from scfs.config import Positive, Temperature, as_names
+from scfs.evaluate.settings import Evaluation
+
+
+class Knn(Evaluation):
+    """How a backbone is scored by its nearest neighbours. Defaults are the paper's protocol."""
+
+    k: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = Field((10, 20, 100, 200), description="neighbours")
+    temperature: Temperature = 0.07
+    layers: Literal["final", "all"] = Field("final", description="features to score; all: of each search layer too")

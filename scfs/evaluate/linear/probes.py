@@ -1,0 +1,106 @@
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from scfs.distributed import mean_over_processes, parallel
+from scfs.evaluate.accuracy import Accuracy
+from scfs.evaluate.knn.neighbours import ranked_hits
+from scfs.training.schedules import cosine
+
+# B images, P probes, R rates, K classes, D features
+
+
+class Probes(nn.Module):
+    """Linear classifiers on frozen features, one per learning rate, all trained in one pass over the images.
+
+    Each rate has two: one never sees the held-out images, and they say how good the rate is; the other sees all.
+    """
+
+    def __init__(self, dim: int, num_classes: int, rates: tuple[float, ...]):
+        super().__init__()
+        self.rates = rates
+        self.weight = nn.Parameter(0.01 * torch.randn(2 * len(rates), num_classes, dim))  # (P, K, D)
+        self.bias = nn.Parameter(torch.zeros(2 * len(rates), num_classes))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """features: (B, D) -> (P, B, K)."""
+        return torch.einsum("bd,pkd->pbk", features, self.weight) + self.bias.unsqueeze(1)
+
+    def forward(self, features: Tensor, labels: Tensor, held_out: Tensor, num_kept: Tensor) -> Tensor:
+        """The sum of the probes' losses, each a mean over the images it may see.
+
+        features: (B, D); labels: (B,); held_out: (B,) bool. num_kept: how many are not; with several processes, the
+        mean of theirs.
+        """
+        logits = self.logits(features)
+        each = F.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none").view(len(logits), -1)
+        choosing, reported = each.split(len(self.rates))
+        return (choosing * ~held_out).sum() / num_kept.clamp(min=1) + reported.mean(dim=1).sum()
+
+    def best_rate(self, features: Tensor, labels: Tensor) -> int:
+        """The place of the rate whose choosing probe is best on the held-out images."""
+        scores = [self._accuracy(place, features, labels).top1 for place in range(len(self.rates))]
+        return scores.index(max(scores))
+
+    def accuracies(self, features: Tensor, labels: Tensor) -> list[Accuracy]:
+        """Of the probes that saw all images, one per rate."""
+        return [self._accuracy(len(self.rates) + place, features, labels) for place in range(len(self.rates))]
+
+    def reported(self, rate: int) -> tuple[Tensor, Tensor]:
+        """Weight (K, D) and bias (K,) of the probe of a rate that saw all images."""
+        place = len(self.rates) + rate
+        return self.weight[place].detach().clone(), self.bias[place].detach().clone()
+
+    @torch.no_grad()
+    def _accuracy(self, place: int, features: Tensor, labels: Tensor) -> Accuracy:
+        """Of one probe: all of them at once would fill the memory at ImageNet's size."""
+        return Accuracy.of(ranked_hits(F.linear(features, self.weight[place], self.bias[place]), labels))
+
+
+class Batch(NamedTuple):
+    """The share of this process in the images of a step."""
+
+    features: Tensor  # (B, D)
+    labels: Tensor  # (B,)
+    held_out: Tensor  # (B,) bool
+
+
+class ProbeLearner:
+    """SGD with momentum 0.9 and no weight decay at a cosine, each probe at its own rate.
+
+    By hand, since torch's would need a parameter, and a product, for each of the probes. alone: every process has all
+    the images, so that none needs the others' gradients.
+    """
+
+    def __init__(self, probes: Probes, *, batch_size: int, total_steps: int, alone: bool):
+        self.probes, self.total_steps, self.alone = probes, total_steps, alone
+        self.device = probes.weight.device
+        self.module = probes if alone else parallel(probes, self.device)
+        self.rates = torch.tensor(probes.rates * 2, device=self.device) * batch_size / 256  # (P,)
+        self.momenta = [torch.zeros_like(p) for p in probes.parameters()]
+
+    def learn(self, batch: Batch, step: int) -> dict[str, float]:
+        """Move every probe."""
+        batch = Batch(*(part.to(self.device) for part in batch))
+        num_kept = (~batch.held_out).sum().float()
+        self.module(*batch, num_kept if self.alone else mean_over_processes(num_kept)).backward()
+        rates = self.rates * cosine(step, self.total_steps, start=1.0, end=0.0)
+        with torch.no_grad():
+            for parameter, momentum in zip(self.probes.parameters(), self.momenta, strict=True):
+                assert parameter.grad is not None
+                momentum.mul_(0.9).add_(parameter.grad)
+                parameter.sub_(rates.view(-1, *[1] * (parameter.ndim - 1)) * momentum)
+        self.module.zero_grad()
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Probes and momenta."""
+        return {"probes": self.probes.state_dict(), "momenta": self.momenta}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with them."""
+        self.probes.load_state_dict(state["probes"])
+        for momentum, saved in zip(self.momenta, state["momenta"], strict=True):
+            momentum.copy_(saved)

@@ -1,0 +1,83 @@
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import nn
+
+from scfs.backbones import Backbone, fingerprint, load_backbone
+from scfs.data.sources import Source, open_labelled
+from scfs.evaluate.features import Extracted, extract_shown
+from scfs.evaluate.knn.layers import LayerFeatures
+from scfs.evaluate.settings import Evaluation
+from scfs.runs.json_files import digest_of
+
+
+@dataclass(frozen=True)
+class EvalTarget:
+    """A backbone that is to be scored, and the labelled images to score it on."""
+
+    target: str
+    backbone: Backbone
+    size: int
+    train: Source
+    val: Source
+    device: torch.device
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.train.classes
+
+    def protocol(self, settings: Evaluation) -> dict[str, Any]:
+        """What was scored, and how, as it is kept in results."""
+        known = {
+            "target": self.target,
+            "weights": fingerprint(self.backbone),
+            "size": self.size,
+            "train_images": len(self.train),
+            "val_images": len(self.val),
+            "class_names": digest_of(self.classes),
+        }
+        return settings.model_dump(mode="json") | known
+
+    def features(
+        self, settings: Evaluation, console: Console, *, all_layers: bool
+    ) -> tuple[LayerFeatures, list[Extracted]]:
+        """Final features of the centre views of train and val images and, if wanted, those of every search layer."""
+        network = LayerFeatures(self.backbone, all_layers=all_layers)
+        sources = (self.train, self.val)
+        return network, self.extract(network, sources, settings, console, batch_size=settings.batch_size)
+
+    def extract(
+        self,
+        network: nn.Module,
+        sources: Sequence[Source],
+        settings: Evaluation,
+        console: Console,
+        *,
+        batch_size: int = 128,
+    ) -> list[Extracted]:
+        """What a network makes of the centre views of images. The batch need not be that of training."""
+        return extract_shown(
+            network,
+            sources,
+            size=self.size,
+            batch_size=batch_size,
+            workers=settings.workers,
+            device=self.device,
+            console=console,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.target}: {len(self.train)} train and {len(self.val)} val images at {self.size} px"
+
+
+def open_eval_target(target: str, settings: Evaluation, device: torch.device, console: Console) -> EvalTarget:
+    """Load the backbone of a run or of weights and open the images; says what was taken from foreign weights."""
+    train, val = open_labelled(settings.data, classes=settings.classes)
+    loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
+    size = loaded.evaluated_size(settings.size)
+    if loaded.taken is not None:
+        console.print(str(loaded.taken), highlight=False, soft_wrap=True)
+    return EvalTarget(target, loaded.backbone.to(device), size, train, val, device)

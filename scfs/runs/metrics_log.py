@@ -1,0 +1,141 @@
+import importlib
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch.utils.tensorboard import SummaryWriter
+
+from scfs.distributed import is_rank_zero
+from scfs.errors import UserError
+from scfs.runs.layout import METRICS
+
+LogRow = Mapping[str, float]
+
+
+class Sink(Protocol):
+    """Somewhere rows of named numbers go; each has a `step`."""
+
+    def write(self, row: LogRow) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MetricsLog:
+    """One row of named numbers per logged step, the same to every sink."""
+
+    def __init__(self, sinks: Sequence[Sink]):
+        self.sinks = sinks
+
+    def write(self, row: LogRow) -> None:
+        """Append a row; it must have a `step`."""
+        for sink in self.sinks:
+            sink.write(row)
+
+    def close(self) -> None:
+        """Flush and end every sink."""
+        for sink in self.sinks:
+            sink.close()
+
+
+def open_log(folder: Path, start_step: int, loggers: Sequence[str], settings: dict[str, Any]) -> MetricsLog:
+    """metrics.jsonl and TensorBoard, and what else was asked for; of several processes the first one logs."""
+    if not is_rank_zero():
+        return MetricsLog([])
+    chosen = [LOGGERS[name](folder, start_step, settings) for name in loggers]
+    return MetricsLog([JsonLines(folder, start_step), TensorBoard(folder, start_step), *chosen])
+
+
+class JsonLines:
+    """metrics.jsonl. Rows after `start_step` are cut off, so that a resumed run leaves the file of an unbroken one."""
+
+    def __init__(self, folder: Path, start_step: int):
+        self.path = folder / METRICS
+        rows = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        kept = [row for row in rows if _step_of(row) <= start_step] if start_step else []
+        part = self.path.with_name(METRICS + ".part")
+        part.write_text("".join(row + "\n" for row in kept), encoding="utf-8")
+        part.replace(self.path)
+
+    def write(self, row: LogRow) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def close(self) -> None:
+        """Every row is already written."""
+
+
+class TensorBoard:
+    """The same for TensorBoard; a resumed run hides what came after its start."""
+
+    def __init__(self, folder: Path, start_step: int):
+        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else None)
+
+    def write(self, row: LogRow) -> None:
+        for name, value in _values(row).items():
+            self.board.add_scalar(name, value, int(row["step"]))
+
+    def close(self) -> None:
+        self.board.close()
+
+
+class Wandb:
+    """The same for Weights & Biases. The run's id there is kept in its folder: a resumed run goes on with it."""
+
+    def __init__(self, folder: Path, start_step: int, settings: dict[str, Any]):
+        wandb, kept = _imported("wandb"), folder / "wandb_id"
+        if not (start_step and kept.exists()):
+            kept.write_text(uuid.uuid4().hex, encoding="utf-8")
+        name = kept.read_text(encoding="utf-8")
+        self.run = wandb.init(project="scfs", name=folder.name, id=name, resume="allow", config=settings)
+
+    def write(self, row: LogRow) -> None:
+        self.run.log(_values(row), step=int(row["step"]))
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class Mlflow:
+    """The same for MLflow, where MLFLOW_TRACKING_URI says."""
+
+    def __init__(self, folder: Path, start_step: int, settings: dict[str, Any]):
+        self.mlflow = _imported("mlflow")
+        self.mlflow.set_experiment("scfs")
+        self.mlflow.start_run(run_name=folder.name)
+        self.mlflow.log_dict(settings, "settings.json")
+        self.mlflow.log_param("first_step", start_step)
+
+    def write(self, row: LogRow) -> None:
+        self.mlflow.log_metrics(_values(row), step=int(row["step"]))
+
+    def close(self) -> None:
+        self.mlflow.end_run()
+
+
+LOGGERS: dict[str, Callable[[Path, int, dict[str, Any]], Sink]] = {"wandb": Wandb, "mlflow": Mlflow}
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Refuse loggers that are not installed, before anything is made."""
+    for name in names:
+        _imported(name)
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UserError(f"run.loggers names '{name}', which is not installed; pip install 'scfs[{name}]'.") from None
+
+
+def _values(row: LogRow) -> dict[str, float]:
+    return {name: value for name, value in row.items() if name != "step"}
+
+
+def _step_of(row: str) -> int:
+    try:
+        return int(json.loads(row)["step"])
+    except (json.JSONDecodeError, KeyError):
+        return 2**62  # a line cut short by a crash

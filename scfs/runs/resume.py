@@ -1,0 +1,41 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from scfs.errors import UserError
+from scfs.runs import checkpoint
+
+
+def saved_state(
+    path: Path,
+    settings: dict[str, Any],
+    *,
+    is_free: Callable[[str], bool],
+    otherwise: str,
+    defaults: dict[str, Any] | None = None,
+) -> dict[str, Any] | None:
+    """A job's last state, if there is one; it must be of the same settings, but for those that are free.
+
+    `otherwise` says what to do if the settings are meant to differ. A state that was saved before a setting existed has
+    its default.
+    """
+    if not path.exists():
+        return None
+    saved = checkpoint.load(path)
+    theirs, ours = dict(flat(defaults or {})) | dict(flat(saved["settings"])), dict(flat(settings))
+    for name in theirs | ours:
+        if not is_free(name) and theirs.get(name) != ours.get(name):
+            raise UserError(
+                f"{path} was made with {name} = {theirs.get(name)!r}, not {ours.get(name)!r}; "
+                f"resume with the same settings, or {otherwise}."
+            )
+    return saved
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their full names, such as optim.lr."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

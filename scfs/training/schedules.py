@@ -1,0 +1,19 @@
+import math
+
+# Schedules are pure functions of the step: a resumed run needs no state to go on.
+
+
+def cosine(step: int, total_steps: int, *, start: float, end: float, warmup_steps: int = 0) -> float:
+    """Rise linearly to `start` during the warm-up, then go to `end` by half a cosine.
+
+    The first step takes a first part of the warm-up, not a learning rate of 0; the last step is at `end`.
+    """
+    if step < warmup_steps:
+        return start * (step + 1) / (warmup_steps + 1)
+    progress = (step - warmup_steps) / max(1, total_steps - 1 - warmup_steps)
+    return end + 0.5 * (start - end) * (1 + math.cos(math.pi * min(1.0, progress)))
+
+
+def linear_warmup(step: int, warmup_steps: int, *, start: float, end: float) -> float:
+    """Go from `start` to `end` in a straight line during the warm-up and stay there."""
+    return end if step >= warmup_steps else start + (end - start) * step / warmup_steps

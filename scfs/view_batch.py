@@ -1,0 +1,27 @@
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# G global views, N local views, B images per process
+
+
+class ViewBatch(NamedTuple):
+    """Views of B images, and where in its image each was cut. For one image, the same without the B axis.
+
+    What the loader hands to the method: plain tensors, so that neither has to know the other. Views leave the loader as
+    uint8; `scfs.data.views.normalize_views` makes floats of them on the device.
+    """
+
+    global_views: Tensor  # (G, B, 3, 224, 224)
+    local_views: Tensor  # (N, B, 3, 96, 96); N may be 0
+    global_boxes: Tensor  # (G, B, 4) x0 y0 x1 y1 in the image, from 0 to 1
+    local_boxes: Tensor  # (N, B, 4)
+    global_flips: Tensor  # (G, B) bool
+    local_flips: Tensor  # (N, B) bool
+    colours: Tensor = torch.empty(0, 0, 0)  # (G + N, B, columns) if they are still to be coloured, on the CPU
+
+    def to(self, device: torch.device) -> "ViewBatch":
+        """The same on a device; a copy from pinned memory does not wait."""
+        moved = ViewBatch(*(part.to(device, non_blocking=True) for part in self))
+        return moved._replace(colours=self.colours)

@@ -1,0 +1,150 @@
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from timm.layers.pos_embed import resample_abs_pos_embed
+from torch import Tensor
+
+from scfs.weights.read import Stored
+from scfs.weights.torchvision_names import torchvision_names
+
+HEADS = {"fc", "head", "heads", "classifier"}  # of the whole network; a backbone has none of them
+OPTIONAL = ("num_batches_tracked", "relative_position_index", "attn_mask")  # not learnt
+# What projects call the networks inside their checkpoints; of two that fit, theirs to evaluate is the one marked.
+WRAPPED = {"encoder_q": "MoCo", "encoder_k": "MoCo", "base_encoder": "MoCo v3", "momentum_encoder": "MoCo v3"}
+EVALUATED = {"encoder_q", "base_encoder"}
+
+
+class Mismatch(Exception):  # noqa: N818 - a finding, not a mistake
+    """Why the tensors of a file are not those of a network."""
+
+
+class LoadReport(NamedTuple):
+    """What was taken from a file of weights, and what was not."""
+
+    format: str
+    num_tensors: int
+    left: dict[str, int]  # entries not taken, counted by the first parts of their names
+    resampled: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"{self.num_tensors} tensors taken from {self.format} weights{self.resampled}."]
+        if self.left:
+            lines.append("Not taken: " + ", ".join(f"{name} ({count})" for name, count in self.left.items()) + ".")
+        return "\n".join(lines)
+
+
+class Naming(NamedTuple):
+    """Where a file keeps a network: behind a prefix, under its own names for the network's."""
+
+    prefix: str
+    names: dict[str, str]  # the network's -> the file's, without the prefix
+    found: int
+
+    @property
+    def rank(self) -> tuple[int, bool]:
+        return self.found, bool(EVALUATED & set(self.prefix.split(".")))
+
+
+def match_tensors(stored: Stored, net: Any) -> tuple[dict[str, Tensor], LoadReport]:
+    """The tensors of a file that a timm network consists of, under the network's names; or a `Mismatch`.
+
+    Every parameter and batch-norm statistic must be there with its shape, and nothing that a larger network of the
+    same kind would have. Position embeddings of another grid are resampled.
+    """
+    wanted = {name: value for name, value in net.state_dict().items() if not name.endswith(OPTIONAL)}
+    naming = _locate(stored.tensors, list(wanted))
+    _check_heads(naming.prefix, net)
+    taken, resampled = {}, ""
+    for name, value in wanted.items():
+        theirs = naming.prefix + naming.names[name]
+        if theirs not in stored.tensors:
+            raise Mismatch(f"'{theirs}' is missing")
+        tensor = stored.tensors[theirs]
+        if name == "pos_embed" and tensor.shape != value.shape:
+            tensor, resampled = _resampled(tensor, value, net)
+        if _core(tensor) != _core(value):
+            raise Mismatch(f"'{theirs}' is {_by(tensor)}, not {_by(value)}")
+        taken[name] = tensor.reshape(value.shape)
+    used = {naming.prefix + theirs for theirs in naming.names.values()}
+    left = [name for name in stored.tensors if name not in used and not name.endswith(OPTIONAL)]
+    _check_surplus([name.removeprefix(naming.prefix) for name in left if name.startswith(naming.prefix)], naming)
+    report = LoadReport(_format(stored, naming), len(taken), _count(left, naming.prefix), resampled)
+    counters = [name for name in net.state_dict() if name.endswith("num_batches_tracked")]
+    taken |= {name: stored.tensors[naming.prefix + name] for name in counters if naming.prefix + name in stored.tensors}
+    return taken, report
+
+
+def _locate(tensors: Mapping[str, Tensor], wanted: list[str]) -> Naming:
+    """The naming that holds most of the network, under timm's names or torchvision's."""
+    namings = [{name: name for name in wanted}]
+    if (theirs := torchvision_names(wanted)) is not None and theirs not in namings:
+        namings.append(theirs)
+    namings_found = []
+    for names in namings:
+        first = names[wanted[0]]
+        for prefix in {name.removesuffix(first) for name in tensors if f".{name}".endswith(f".{first}")}:
+            namings_found.append(Naming(prefix, names, sum(prefix + name in tensors for name in names.values())))
+    if not namings_found:
+        raise Mismatch(f"'{wanted[0]}' is missing")
+    return max(sorted(namings_found, key=lambda naming: naming.prefix), key=lambda naming: naming.rank)
+
+
+def _check_heads(prefix: str, net: Any) -> None:
+    # The number of attention heads does not show in the weights: MoCo v3's ViT-S has 12, everyone else's 6.
+    wrappers = {part for part in prefix.split(".") if WRAPPED.get(part) == "MoCo v3"}
+    if wrappers and getattr(net, "embed_dim", None) == 384 and net.blocks[0].attn.num_heads != 12:
+        raise Mismatch("a ViT-S of MoCo v3 has 12 attention heads where timm's has 6")
+
+
+def _check_surplus(left: Iterable[str], naming: Naming) -> None:
+    """Refuse what a larger network has more: further blocks, tokens or norms. Heads and other modules are no matter."""
+    tops = {name.partition(".")[0] for name in naming.names.values()} - HEADS
+    for name in left:
+        token = re.fullmatch(r"\w+_tokens?", name) and name != "mask_token"
+        if name.partition(".")[0] in tops or token or re.match(r"norm\w*\.", name):
+            raise Mismatch(f"'{naming.prefix}{name}' is in the file and not in the network")
+
+
+def _resampled(tensor: Tensor, value: Tensor, net: Any) -> tuple[Tensor, str]:
+    """Position embeddings (1, tokens, C) of another, square grid on the network's grid."""
+    extra = 0 if getattr(net, "no_embed_class", False) else net.num_prefix_tokens
+    side = math.isqrt(max(tensor.shape[1] - extra, 0)) if tensor.ndim == 3 else 0
+    if side == 0 or side * side + extra != tensor.shape[1] or tensor.shape[::2] != value.shape[::2]:
+        return tensor, ""
+    grid = list(net.patch_embed.grid_size)
+    note = f"; position embeddings resampled from {side} x {side} to {grid[0]} x {grid[1]}"
+    return resample_abs_pos_embed(tensor, grid, [side, side], num_prefix_tokens=extra), note
+
+
+def _format(stored: Stored, naming: Naming) -> str:
+    if stored.format:
+        return stored.format
+    for part in naming.prefix.split("."):
+        if part in WRAPPED:
+            return f"{WRAPPED[part]} ({part})"
+    names = "timm"
+    if torchvision_names(naming.names) == naming.names:
+        is_timm = all(name == theirs for name, theirs in naming.names.items())
+        names = "timm or torchvision" if is_timm else "torchvision"  # of ResNets, the names are the same
+    return f"{names} (behind '{naming.prefix}')" if naming.prefix.removeprefix("module.") else names
+
+
+def _count(names: Iterable[str], prefix: str) -> dict[str, int]:
+    """Names counted by their first part; by one part more where the backbone's own prefix begins them."""
+    firsts = []
+    for name in names:
+        own = prefix if name.startswith(prefix) else "module." if name.startswith("module.") else ""
+        firsts.append((own + name.removeprefix(own).partition(".")[0]).removeprefix("module."))
+    return dict(Counter(firsts))
+
+
+def _core(tensor: Tensor) -> list[int]:
+    """The shape without axes of one: torchvision's ConvNeXt scales are (C, 1, 1), timm's (C,)."""
+    return [extent for extent in tensor.shape if extent != 1]
+
+
+def _by(tensor: Tensor) -> str:
+    return " x ".join(str(extent) for extent in tensor.shape) or "a single number"

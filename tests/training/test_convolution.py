@@ -1,0 +1,88 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from scfs.backbones import Backbone
+from scfs.training import convolution
+from scfs.training.convolution import GemmConv2d, use_gemm_weight_gradients
+
+KINDS = [
+    {"kernel_size": 1},
+    {"kernel_size": 1, "stride": 2},
+    {"kernel_size": 3, "padding": 1},
+    {"kernel_size": (3, 5), "stride": (2, 1), "padding": (0, 2)},
+    {"kernel_size": 4, "stride": 4},
+]
+
+
+def both(**kind):
+    """A plain convolution and its equal that learns by products, in float64."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(16, 6, bias=False, **kind)).double().to(memory_format=torch.channels_last)
+    products = copy.deepcopy(plain)
+    use_gemm_weight_gradients(products)
+    assert type(products[0]) is GemmConv2d
+    return plain, products
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("columns_mb", [16, 0])  # all images at once, or one by one
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_outputs_and_gradients_are_the_same(kind, columns_mb, channels_last, monkeypatch):
+    monkeypatch.setattr(convolution, "COLUMNS_MB", columns_mb)
+    plain, products = both(**kind)
+    x = torch.randn(3, 16, 9, 11, dtype=torch.float64)
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    inputs = [x.clone().requires_grad_(), x.clone().requires_grad_()]
+    outs = [network(given) for network, given in zip((plain, products), inputs, strict=True)]
+    assert torch.equal(*outs)
+    upstream = torch.randn_like(outs[0])
+    for out in outs:
+        out.backward(upstream)
+    torch.testing.assert_close(inputs[1].grad, inputs[0].grad)
+    torch.testing.assert_close(products[0].weight.grad, plain[0].weight.grad)
+    assert products[0].weight.grad.stride() == products[0].weight.stride()
+
+
+def test_frozen_weights_get_no_gradient():
+    _, products = both(kernel_size=3)
+    products.requires_grad_(False)
+    x = torch.randn(1, 16, 5, 5, dtype=torch.float64, requires_grad=True)
+    products(x).sum().backward()
+    assert products[0].weight.grad is None
+    assert x.grad is not None
+
+
+def test_half_precision_is_left_to_torch():
+    _, products = both(kernel_size=3)
+    products.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = products(torch.randn(1, 16, 5, 5))
+    assert out.dtype == torch.bfloat16
+    out.sum().backward()
+    assert products[0].weight.grad.dtype == torch.float32
+
+
+def test_only_plain_convolutions_are_changed():
+    network = nn.Sequential(
+        nn.Conv2d(16, 16, 3),
+        nn.Conv2d(16, 16, 3, groups=2, bias=False),
+        nn.Conv2d(16, 16, 3, dilation=2, bias=False),
+        nn.Conv2d(16, 16, 3, padding="same", bias=False),
+        nn.Conv2d(16, 16, 3, padding=1, padding_mode="reflect", bias=False),
+        nn.Conv2d(3, 16, 3, bias=False),
+    )
+    use_gemm_weight_gradients(network)
+    assert all(type(layer) is nn.Conv2d for layer in network)
+
+
+def test_a_backbone_keeps_its_weights_and_names():
+    backbone = Backbone("resnet18")
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    use_gemm_weight_gradients(backbone)
+    after = backbone.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert sum(type(layer) is GemmConv2d for layer in backbone.modules()) == 19  # all but the stem
