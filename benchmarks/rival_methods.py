@@ -29,7 +29,7 @@ from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_learner, build_method
 from scfs.pretrain.step import schedule_at, train_step
 from scfs.recipe import check, read_toml
-from scfs.runs.json_files import digest_of
+from scfs.runs.files import digest_of
 from scfs.training.convolution import use_gemm_weight_gradients
 from scfs.training.precision import Precision
 from scfs.view_batch import ViewBatch

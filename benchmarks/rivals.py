@@ -45,6 +45,7 @@ from scfs.evaluate.linear.job import linear
 from scfs.evaluate.linear.settings import Linear
 from scfs.markdown import markdown_table
 from scfs.method.losses import spread
+from scfs.runs.metric import by_name
 from scfs.training.cpu import keep_freed_memory
 from scfs.training.precision import has_native_bfloat16
 
@@ -158,12 +159,12 @@ def full_scores(backbone: Backbone, folder: Path, data: str, size: int) -> Recor
     weights, console = folder / "backbone.pth", Console(quiet=True)
     torch.save(backbone.net.state_dict(), weights)
     common = {"data": data, "size": size, "workers": 0, "device": "cpu", "backbone": backbone.name}
-    neighbours = knn(str(weights), Knn(**common, k=(HEADLINE_K,)), console)["final"][HEADLINE_K]
-    probe = linear(str(weights), Linear(**common, cached=True), console)
+    neighbours = by_name(knn(str(weights), Knn(**common, k=(HEADLINE_K,)), console))[f"k={HEADLINE_K} top-1"]
+    probe = by_name(linear(str(weights), Linear(**common, cached=True), console))["top-1"]
     return {
-        "knn": neighbours.top1,
+        "knn": neighbours.value,
         "knn_interval": neighbours.interval,
-        "linear": probe.top1,
+        "linear": probe.value,
         "linear_interval": probe.interval,
     }
 

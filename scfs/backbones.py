@@ -10,6 +10,7 @@ from timm.models.resnet import BasicBlock, ResNet
 from torch import Tensor, nn
 
 from scfs.errors import UserError
+from scfs.runs.backbone_record import BackboneRecord
 from scfs.weights.match import LoadReport, Mismatch, match_tensors
 from scfs.weights.read import Stored, read_weights
 
@@ -65,6 +66,10 @@ class Backbone(nn.Module):
             maps[-1] = patches.transpose(1, 2).unflatten(2, (height, width))
         chosen = dict(zip(indices, maps, strict=True))
         return self.net.forward_head(final, pre_logits=True), tuple(chosen[i] for i in self._indices)
+
+    def record(self, size: int) -> BackboneRecord:
+        """Name, layers and weights as checkpoints hold them; size: side of the views it is trained on."""
+        return BackboneRecord(self.name, list(self.layers), size, self.net.state_dict())
 
     def check_sizes(self, *sizes: int) -> None:
         """Refuse images of sizes that the network cannot take, at the cost of a pass without data."""

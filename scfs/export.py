@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from scfs import __version__
 from scfs.backbones import REDUCED, Backbone, load_backbone
 from scfs.errors import UserError
-from scfs.runs.new_files import check_new, write_new
+from scfs.runs.files import check_new, write_new
 from scfs.weights.torchvision_names import TORCHVISION_MODELS, torchvision_names
 
 

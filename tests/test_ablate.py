@@ -50,7 +50,7 @@ def test_a_table_is_made_once_and_gone_on_with(scfs, tiny_recipe, photos, tmp_pa
     assert "Training took" in page
     assert (tmp_path / "table" / "table.png").stat().st_size > 5000
     [run] = (tmp_path / "table").glob("layer2-seed0")
-    assert [entry["evaluation"] for entry in read_results(run)] == ["knn", "linear"]
+    assert [result.evaluation for result in read_results(run)] == ["knn", "linear"]
 
     by_hand = ("knn", run, "--k", 20, "--workers", 0)  # of no concern to the table, though newer
     for words in (("--data", "scenes:20,10"), ("--data", photos, "--size", 48)):

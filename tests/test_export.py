@@ -112,7 +112,7 @@ def test_export_refuses(target, out, reason, tmp_path):
 @pytest.mark.parametrize("name", ["b.safetensors", "b.pth"])
 def test_nothing_is_written_over(name, tmp_path):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UserError, match="is not written over"):
+    with pytest.raises(UserError, match="is not overwritten"):
         export("random:resnet18", tmp_path / name)
     assert (tmp_path / name).read_text() == "mine"
 

@@ -1,6 +1,6 @@
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +19,14 @@ from scfs.evaluate.knn.neighbours import HEADLINE_K
 from scfs.evaluate.knn.settings import Knn
 from scfs.evaluate.linear.job import linear
 from scfs.evaluate.linear.settings import Linear
+from scfs.evaluate.settings import Evaluation
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_method
 from scfs.pretrain.loop import pretrain
 from scfs.pretrain.start import is_free
 from scfs.runs import layout
-from scfs.runs.json_files import read_json, write_json
+from scfs.runs.files import read_json, write_json
+from scfs.runs.metric import Metric, by_name
 from scfs.runs.results import read_results
 from scfs.runs.resume import flat
 from scfs.training.loop import FREE
@@ -32,12 +34,14 @@ from scfs.training.loop import FREE
 TRAINED = "trained"  # marks a run that is done
 
 
-class Wanted(NamedTuple):
-    """An evaluation of every run: what it is called in results, and how it is done."""
+class Scoring(NamedTuple):
+    """An evaluation that every run gets: its column in the table, the metric shown there, and how it is done."""
 
+    column: str
     evaluation: str
-    figure: str
-    settings: Knn | Linear
+    metric: str
+    evaluate: Callable[[str, Any, Console], Sequence[Metric]]
+    settings: Evaluation
 
 
 def ablate(what: str, configs: Sequence[Config], settings: Ablate, console: Console) -> Path:
@@ -56,9 +60,8 @@ def ablate(what: str, configs: Sequence[Config], settings: Ablate, console: Cons
                 config = row.config.model_copy(update={"seed": seed})
                 run = folder / f"{_file_name(row)}-seed{seed}"
                 console.rule(f"{row.name}, seed {seed}")
-                knn_top1, linear_top1 = _train_and_score(run, config, settings, console)
-                speed, hours = _cost(run, config)
-                measured.setdefault(row.name, []).append(Measured(knn_top1, linear_top1, speed, hours))
+                metrics = _train_and_score(run, config, settings, console)
+                measured.setdefault(row.name, []).append(Measured(metrics, *_cost(run, config)))
         return Path(distributed.on_rank_zero(lambda: str(write_table(folder, what, rows, measured, settings, console))))
 
 
@@ -119,8 +122,22 @@ def _classes(config: Config, settings: Ablate) -> str:
     return "" if settings.data else config.data.classes
 
 
-def _train_and_score(run: Path, config: Config, settings: Ablate, console: Console) -> list[float | None]:
-    """k-NN and linear top-1 of a run, which is trained first if it is not yet."""
+def _train_and_score(run: Path, config: Config, settings: Ablate, console: Console) -> dict[str, Metric]:
+    """The metrics of a run by column; it is trained first if it is not yet."""
+    if not (run / TRAINED).exists():
+        _pretrain(run, config, console)
+        distributed.on_rank_zero((run / TRAINED).touch)
+    metrics: dict[str, Metric] = {}
+    for scoring in _scorings(config, settings):
+        found = _found(run, scoring)
+        if found is None:
+            found = by_name(scoring.evaluate(str(run), scoring.settings, console))[scoring.metric]
+        metrics[scoring.column] = found
+    return metrics
+
+
+def _scorings(config: Config, settings: Ablate) -> list[Scoring]:
+    """k-NN and, unless it is off, linear probes."""
     common: dict[str, Any] = {
         "data": _scored_on(config, settings),
         "classes": _classes(config, settings),
@@ -128,21 +145,11 @@ def _train_and_score(run: Path, config: Config, settings: Ablate, console: Conso
         "workers": config.data.workers,
         "size": config.views.global_size,
     }
-    wanted = [Wanted("knn", f"k={HEADLINE_K}", Knn(**common, k=(HEADLINE_K,)))]
+    scorings = [Scoring("k-NN", "knn", f"k={HEADLINE_K} top-1", knn, Knn(**common, k=(HEADLINE_K,)))]
     if settings.linear != "off":
-        cached = settings.linear == "cached"
-        probe = Linear(**common, cached=cached, epochs=settings.linear_epochs)
-        wanted.append(Wanted("linear", "cached" if cached else "linear", probe))
-    if not (run / TRAINED).exists():
-        _pretrain(run, config, console)
-        distributed.on_rank_zero((run / TRAINED).touch)
-    for one in wanted:
-        if _found(run, one) is None:
-            if isinstance(one.settings, Knn):
-                knn(str(run), one.settings, console)
-            else:
-                linear(str(run), one.settings, console)
-    return [*(_found(run, one) for one in wanted), None][:2]
+        probe = Linear(**common, cached=settings.linear == "cached", epochs=settings.linear_epochs)
+        scorings.append(Scoring("linear", "linear", "top-1", linear, probe))
+    return scorings
 
 
 def _pretrain(run: Path, config: Config, console: Console) -> None:
@@ -153,13 +160,14 @@ def _pretrain(run: Path, config: Config, console: Console) -> None:
         raise KeyboardInterrupt(f"{str(stop).partition(';')[0]} of {run}; the same command goes on.") from None
 
 
-def _found(run: Path, wanted: Wanted) -> float | None:
-    """What an evaluation of a run scored when it was last done, if it was, in the wanted way."""
-    asked = {**wanted.settings.model_dump(mode="json", exclude={*FREE}), "target": str(run)}
-    for entry in reversed(distributed.on_rank_zero(lambda: read_results(run))):
-        is_same = all(entry["settings"].get(name) == value for name, value in asked.items())
-        if entry["evaluation"] == wanted.evaluation and wanted.figure in entry["figures"] and is_same:
-            return float(entry["figures"][wanted.figure]["top1"])
+def _found(run: Path, scoring: Scoring) -> Metric | None:
+    """The metric of the last evaluation of a run that was made with the same settings, if there is one."""
+    asked = {**scoring.settings.model_dump(mode="json", exclude={*FREE}), "target": str(run)}
+    for result in reversed(distributed.on_rank_zero(lambda: read_results(run))):
+        is_same = all(result.settings.get(name) == value for name, value in asked.items())
+        metrics = by_name(result.metrics)
+        if result.evaluation == scoring.evaluation and scoring.metric in metrics and is_same:
+            return metrics[scoring.metric]
     return None
 
 

@@ -11,15 +11,15 @@ from rich.table import Table
 from scfs.ablate.rows import PAPER, TableRow
 from scfs.ablate.settings import Ablate
 from scfs.markdown import markdown_table
+from scfs.runs.metric import Metric
 
-HEAD = ("row", "k-NN %", "paper", "linear %", "paper", "images/s", "hours a run")
+PAPER_COLUMNS = ("k-NN", "linear")  # what the paper's figures of a row are
 
 
 class Measured(NamedTuple):
-    """What a run of a row scored and cost."""
+    """What a run of a row scored, by column, and what it cost."""
 
-    knn: float | None
-    linear: float | None
+    metrics: Mapping[str, Metric]
     images_per_second: float
     hours: float
 
@@ -33,8 +33,11 @@ def write_table(
     console: Console,
 ) -> Path:
     """Print the table and write it with its plot into the folder; each time anew, from what the runs say."""
-    lines = [_line(row, measured[row.name]) for row in rows]
-    table = Table(*HEAD)
+    columns = _columns(measured)
+    head = ["row", *(cell for name, unit in columns.items() for cell in (f"{name} {unit}".strip(), "paper"))]
+    head += ["images/s", "hours per run"]
+    lines = [_line(row, measured[row.name], columns) for row in rows]
+    table = Table(*head)
     for line in lines:
         table.add_row(*line)
     console.print(table)
@@ -51,36 +54,46 @@ def write_table(
     page, plot = folder / "table.md", folder / "table.png"
     _plot(plot, rows, measured)
     page.write_text(
-        f"# Ablation: {what}\n\n{markdown_table(HEAD, lines)}\n\n{note}\n\n![{what}]({plot.name})\n", encoding="utf-8"
+        f"# Ablation: {what}\n\n{markdown_table(head, lines)}\n\n{note}\n\n![{what}]({plot.name})\n", encoding="utf-8"
     )
     console.print(f"table  {page}\nplot   {plot}", highlight=False, soft_wrap=True)
     return page
 
 
-def _line(row: TableRow, runs: Sequence[Measured]) -> list[str]:
-    paper = ["", ""] if row.paper is None else [f"{figure:.1f}" for figure in row.paper]
-    scores = [_spread([run[i] for run in runs]) for i in (0, 1)]
+def _columns(measured: Mapping[str, Sequence[Measured]]) -> dict[str, str]:
+    """The scores that runs have, in order, with their units."""
+    return {name: m.unit for runs in measured.values() for run in runs for name, m in run.metrics.items()}
+
+
+def _line(row: TableRow, runs: Sequence[Measured], columns: Mapping[str, str]) -> list[str]:
+    paper = {} if row.paper is None else dict(zip(PAPER_COLUMNS, row.paper, strict=True))
+    cells = []
+    for name in columns:
+        cells.append(_mean_and_range([run.metrics[name] for run in runs if name in run.metrics]))
+        cells.append(f"{paper[name]:.1f}" if name in paper else "")
     speed = statistics.mean(run.images_per_second for run in runs)
     hours = statistics.mean(run.hours for run in runs)
-    return [row.name, scores[0], paper[0], scores[1], paper[1], f"{speed:.0f}", f"{hours:.2f}"]
+    return [row.name, *cells, f"{speed:.0f}", f"{hours:.2f}"]
 
 
-def _spread(scores: Sequence[float | None]) -> str:
-    there = [100 * score for score in scores if score is not None]
-    if not there:
+def _mean_and_range(metrics: Sequence[Metric]) -> str:
+    values = [metric.scale * metric.value for metric in metrics]
+    if not values:
         return ""
-    mean = f"{statistics.mean(there):.1f}"
-    return mean if len(there) == 1 else f"{mean} ({min(there):.1f}-{max(there):.1f})"
+    mean = f"{statistics.mean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.1f}-{max(values):.1f})"
 
 
 def _plot(path: Path, rows: Sequence[TableRow], measured: Mapping[str, Sequence[Measured]]) -> None:
     """Lines where rows differ by a number, otherwise bars; a panel for each score."""
-    scores = [(i, name) for i, name in ((0, "k-NN"), (1, "linear")) if measured[rows[0].name][0][i] is not None]
-    figure = Figure(figsize=(5 * len(scores), 4), layout="constrained")
-    for axes, (i, name) in zip(figure.subplots(1, len(scores), squeeze=False)[0], scores, strict=True):
-        values = {row.name: [100 * (run[i] or 0.0) for run in measured[row.name]] for row in rows}
+    columns = _columns(measured)
+    figure = Figure(figsize=(5 * len(columns), 4), layout="constrained")
+    for axes, (name, unit) in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns.items(), strict=True):
+        values = {
+            row.name: [m.scale * m.value for run in measured[row.name] if (m := run.metrics.get(name))] for row in rows
+        }
         (_lines if rows[0].series else _bars)(axes, rows, values)
-        axes.set_ylabel(f"{name} top-1 %")
+        axes.set_ylabel(f"{name} {unit}".strip())
     figure.savefig(path, dpi=120)
 
 

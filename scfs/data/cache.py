@@ -1,13 +1,14 @@
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from scfs.runs.files import write_atomic
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -35,14 +36,7 @@ def save_arrays(*key: str, arrays: Arrays) -> None:
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
         path = _path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        part, name = tempfile.mkstemp(prefix=path.stem, suffix=".part", dir=path.parent)
-        try:
-            with os.fdopen(part, "wb") as file:
-                np.savez(file, **dict[str, Any](arrays))
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink()
-            raise
+        write_atomic(path, lambda file: np.savez(file, **dict[str, Any](arrays)))
 
 
 def _path(key: tuple[str, ...]) -> Path:

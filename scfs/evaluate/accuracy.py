@@ -5,11 +5,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scfs.runs.metric import Metric
+
 RESAMPLES, LOW, HIGH = 10_000, 2.5, 97.5  # a 95 % interval
 
 
 class Accuracy(NamedTuple):
-    """Shares of images whose class is the first guess, or among the first five; how sure the first is."""
+    """Fractions of images whose class is the first guess, or among the first five, and the interval of the first."""
 
     top1: float
     top5: float
@@ -29,9 +31,9 @@ class Accuracy(NamedTuple):
         shares, counts = [float(part[:, 0].float().mean()) for part in parts], [len(part) for part in parts]
         return cls(top1, top5, bootstrap_interval(shares, counts))
 
-    def as_dict(self) -> dict[str, float | list[float]]:
-        """As it is kept in results."""
-        return {"top1": self.top1, "top5": self.top5, "interval": list(self.interval)}
+    def metrics(self, prefix: str = "", first: str = "top-1") -> list[Metric]:
+        """As evaluations return it; `first` is the name of the first, which is "mean per class" of some data sets."""
+        return [Metric(f"{prefix}{first}", self.top1, self.interval), Metric(f"{prefix}top-5", self.top5)]
 
     def shown(self) -> tuple[str, str, str]:
         """Top-1, its interval and top-5, in per cent."""

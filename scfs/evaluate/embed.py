@@ -22,7 +22,7 @@ from scfs.distributed import choose_device, is_rank_zero, process_group
 from scfs.errors import UserError
 from scfs.evaluate.features import extract_shown
 from scfs.evaluate.settings import Embed
-from scfs.runs.new_files import check_new, write_new
+from scfs.runs.files import check_new, write_new
 
 ROWS = 10_000  # of a part of a Parquet file; its lists cannot hold more than 2^31 numbers together
 

@@ -3,16 +3,20 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from scfs.evaluate.accuracy import Accuracy
+from scfs.runs.metric import Metric
 
 
-def save_bars(path: Path, scores: Mapping[str, Accuracy], *, ylabel: str) -> None:
-    """A bar per score, with its interval."""
-    figure = Figure(figsize=(1.5 + len(scores), 3.5), layout="constrained")
+def save_bars(path: Path, metrics: Mapping[str, Metric], *, label: str) -> None:
+    """A bar per metric, with its interval."""
+    figure = Figure(figsize=(1.5 + len(metrics), 3.5), layout="constrained")
     axes = figure.subplots()
-    heights = [100 * score.top1 for score in scores.values()]
-    below = [100 * (score.top1 - score.interval[0]) for score in scores.values()]
-    above = [100 * (score.interval[1] - score.top1) for score in scores.values()]
-    axes.bar(list(scores), heights, yerr=[below, above], capsize=4, color="tab:blue")
-    axes.set_ylabel(ylabel)
+    heights = [metric.scale * metric.value for metric in metrics.values()]
+    axes.bar(list(metrics), heights, yerr=error_bars(list(metrics.values())), capsize=4, color="tab:blue")
+    axes.set_ylabel(f"{label} {next(iter(metrics.values())).unit}".strip())
     figure.savefig(path, dpi=120)
+
+
+def error_bars(metrics: list[Metric]) -> list[list[float]]:
+    """How far the intervals go below and above the values, as matplotlib wants them."""
+    below = [metric.scale * (metric.value - metric.bounds[0]) for metric in metrics]
+    return [below, [metric.scale * (metric.bounds[1] - metric.value) for metric in metrics]]

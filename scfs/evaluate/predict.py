@@ -13,7 +13,7 @@ from scfs.evaluate.features import extract_shown
 from scfs.evaluate.linear.features import ProbeFeatures
 from scfs.evaluate.linear.probe_file import load_probe
 from scfs.evaluate.settings import Predict
-from scfs.runs.new_files import check_new, write_new
+from scfs.runs.files import check_new, write_new
 from scfs.runs.results import run_of
 
 SHOWN = 20

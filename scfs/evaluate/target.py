@@ -1,3 +1,4 @@
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,10 @@ from scfs.data.sources import Source, open_labelled
 from scfs.evaluate.features import Extracted, extract_shown
 from scfs.evaluate.knn.layers import LayerFeatures
 from scfs.evaluate.settings import Evaluation
-from scfs.runs.json_files import digest_of
+from scfs.runs.files import digest_of
+from scfs.runs.layout import environment
+from scfs.runs.metric import Metric
+from scfs.runs.results import Result, protocol_of
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,8 @@ class EvalTarget:
     def classes(self) -> tuple[str, ...]:
         return self.train.classes
 
-    def protocol(self, settings: Evaluation) -> dict[str, Any]:
-        """What was scored, and how, as it is kept in results."""
+    def resolved(self, settings: Evaluation) -> dict[str, Any]:
+        """The settings with what was found out: weights, size, numbers of images. Equal ones mean the same work."""
         known = {
             "target": self.target,
             "weights": fingerprint(self.backbone),
@@ -40,6 +44,31 @@ class EvalTarget:
             "class_names": digest_of(self.classes),
         }
         return settings.model_dump(mode="json") | known
+
+    def result(
+        self,
+        evaluation: str,
+        metrics: Sequence[Metric],
+        resolved: dict[str, Any],
+        *,
+        start: float,
+        variant: str = "",
+        details: dict[str, Any] | None = None,
+    ) -> Result:
+        """What the run folder keeps of an evaluation that began at `start` (of time.perf_counter).
+
+        variant: of the protocol, such as "cached" or the labels used.
+        """
+        return Result(
+            evaluation,
+            metrics,
+            data=resolved["data"],
+            protocol=", ".join(filter(None, (variant, protocol_of(resolved)))),
+            settings=resolved,
+            details=details or {},
+            seconds=time.perf_counter() - start,
+            environment=environment(self.device),
+        )
 
     def features(
         self, settings: Evaluation, console: Console, *, all_layers: bool

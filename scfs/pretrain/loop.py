@@ -18,7 +18,7 @@ from scfs.pretrain.score import OnlineScore
 from scfs.pretrain.start import announce, find_checkpoint, refuse_differing, save
 from scfs.pretrain.step import Learner, schedule_at, train_step
 from scfs.runs import layout
-from scfs.runs.metrics_log import check_loggers, open_log
+from scfs.runs.metrics_log import check_loggers, metrics_row, open_log
 from scfs.training.cpu import keep_freed_memory
 from scfs.training.interrupt import Interrupt
 from scfs.training.progress import ProgressDisplay
@@ -146,14 +146,13 @@ def run(job: Job, folder: Path, first_step: int, score: OnlineScore, console: Co
     with Interrupt() as interrupt, ProgressDisplay(console, job.total_steps, first_step) as display:
 
         def log_score(step: int) -> None:
-            could, scores = score.wanted, score(learner.method.teacher.backbone)
-            if could and not scores:
+            could, metrics = score.wanted, score(learner.method.teacher.backbone)
+            if could and not metrics:
                 display.note(f"Online scores stopped: {score.why_not}", style="yellow")
-            if scores:
-                log.write({"step": step, "epoch": step / job.steps_per_epoch, **scores})
-                display.keep("RankMe", f"{scores['rankme']:.1f}")
-            if "knn_top1" in scores:
-                display.keep("k-NN", f"{scores['knn_top1']:.1%}")
+            if metrics:
+                log.write(metrics_row(step, step / job.steps_per_epoch, metrics))
+            for metric in metrics:
+                display.keep(metric.name, f"{metric.shown()}{metric.unit}")
 
         if score.sources is None:
             display.note(f"No online k-NN: {score.why_not}.")

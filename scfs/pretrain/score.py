@@ -8,6 +8,7 @@ from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
 from scfs.evaluate.features import LabelledFeatures, effective_rank, extract
 from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
+from scfs.runs.metric import Metric
 
 SAMPLE = 2048  # images whose features' rank is taken
 
@@ -34,20 +35,20 @@ class OnlineScore:
             except UserError as error:  # good enough to train on, not to score
                 self.why_not = str(error)
 
-    def __call__(self, backbone: nn.Module) -> dict[str, float]:
-        """By name: `rankme`, and `knn_top1` and `knn_top5` with k = 20 where there are labels."""
+    def __call__(self, backbone: nn.Module) -> list[Metric]:
+        """RankMe and, where there are labels, k-NN top-1 and top-5 with k = 20."""
         if not self.wanted:
-            return {}
+            return []
         try:
-            scores = {"rankme": effective_rank(self._features(backbone, self.sample).features)}
+            metrics = [Metric("RankMe", effective_rank(self._features(backbone, self.sample).features), unit="")]
             if self.sources is not None:
                 train, val = (self._features(backbone, source) for source in self.sources)
                 accuracy = knn_accuracy(train, val, num_classes=len(self.sources[0].classes))[HEADLINE_K]
-                scores |= {"knn_top1": accuracy.top1, "knn_top5": accuracy.top5}
+                metrics += accuracy.metrics("k-NN ")
         except UserError as error:  # in all processes alike; training goes on
             self.wanted, self.sources, self.why_not = False, None, str(error)
-            return {}
-        return scores
+            return []
+        return metrics
 
     def _features(self, backbone: nn.Module, source: Source) -> LabelledFeatures:
         return extract(

@@ -1,14 +1,16 @@
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 
+from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.distributed import gather, on_rank_zero
 from scfs.errors import UserError
 from scfs.pretrain.auto import Choice
 from scfs.pretrain.step import Learner
 from scfs.runs import checkpoint, layout
+from scfs.runs.backbone_record import as_content
 from scfs.runs.resume import flat, saved_state
 
 FREE_SECTION = "run"  # where, how and how often is said; these settings may change on resuming
@@ -51,7 +53,16 @@ def refuse_differing(config: Config) -> None:
 
 def save(path: Path, step: int, config: Config, num_images: int, learner: Learner) -> None:
     """Everything a run needs to go on, in one file. All randomness is a function of (seed, step): none is stored."""
-    content = {"step": step, "images": num_images, "settings": config.model_dump(mode="json"), **learner.state_dict()}
+    method, size = learner.method, config.views.global_size
+    networks = {"teacher": method.teacher, "student": method.student}
+    records = {name: cast(Backbone, encoder.backbone).record(size) for name, encoder in networks.items()}
+    content = {
+        "step": step,
+        "images": num_images,
+        "settings": config.model_dump(mode="json"),
+        **learner.state_dict(),
+        **as_content(records),
+    }
     on_rank_zero(lambda: checkpoint.save(path, content))
 
 

@@ -6,21 +6,16 @@ from typing import Any
 import torch
 
 from scfs.errors import UserError
+from scfs.runs.files import write_atomic
 
 FORMAT = 1
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write one file that is either whole or not there; plain types and tensors only."""
-    part = path.with_name(path.name + ".part")
     try:
-        with part.open("wb") as file:
-            torch.save({"scfs_checkpoint": FORMAT, **content}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        write_atomic(path, lambda file: torch.save({"scfs_checkpoint": FORMAT, **content}, file))
     except (OSError, RuntimeError) as error:  # a full disk comes as a cryptic RuntimeError from torch
-        part.unlink(missing_ok=True)
         free = _free_megabytes(path.parent)
         raise UserError(
             f"Cannot write checkpoint {path} ({str(error).splitlines()[0]}; {free} MB free); "

@@ -1,3 +1,5 @@
+"""What a run folder holds, by name."""
+
 import json
 import platform
 import sys
@@ -11,9 +13,15 @@ import torch
 
 from scfs import __version__
 from scfs.errors import UserError
-from scfs.runs.json_files import read_json, write_json
+from scfs.runs.files import read_json, write_json, write_text
 
-SETTINGS, METRICS, LAST = "settings.toml", "metrics.jsonl", "last.pt"
+SETTINGS = "settings.toml"  # a recipe that repeats the run
+ENVIRONMENT = "environment.json"  # a record per start
+METRICS = "metrics.jsonl"  # a row per logged step
+LAST = "last.pt"  # everything that is needed to go on, and the backbone
+RESULTS = "results.json"  # every evaluation
+UNREADABLE = "unreadable.txt"  # images that could not be read
+REPORT = "report"  # pictures and the page
 
 
 def free_path(name: str, suffix: str = "") -> Path:
@@ -26,7 +34,7 @@ def free_path(name: str, suffix: str = "") -> Path:
 
 
 def create(folder: Path, *, resume: bool) -> None:
-    """Make a new run folder; one that exists is never written over, only gone on with."""
+    """Make a new run folder; one that exists is never written over, only resumed."""
     if folder.exists() and not resume:
         raise UserError(f"Run folder {folder} exists; add --resume to go on with it, or choose another --run.folder.")
     try:
@@ -37,11 +45,11 @@ def create(folder: Path, *, resume: bool) -> None:
 
 def write_settings(folder: Path, settings: dict[str, Any]) -> None:
     """The resolved settings as a recipe that repeats the run."""
-    (folder / SETTINGS).write_text(tomli_w.dumps(settings), encoding="utf-8")
+    write_text(folder / SETTINGS, tomli_w.dumps(settings))
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """What the run runs on."""
+    """Versions, device, threads and command of this process."""
     packages = ("torch", "torchvision", "timm", "numpy", "pillow")
     return {
         "scfs": __version__,
@@ -57,13 +65,13 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def write_environment(folder: Path, content: dict[str, Any]) -> None:
-    """One record per start: a resumed run keeps those before it."""
-    path = folder / "environment.json"
+    """Add the record of a start: a resumed run keeps those before it."""
+    path = folder / ENVIRONMENT
     write_json(path, [*read_json(path, []), content])
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Every row that the run has logged; a line that a crash cut short is passed over."""
+    """Every row that the run has logged; a line that a crash cut short is skipped."""
     path, rows = folder / METRICS, []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         with suppress(json.JSONDecodeError):

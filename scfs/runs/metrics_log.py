@@ -2,6 +2,7 @@ import importlib
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,9 +10,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from scfs.distributed import is_rank_zero
 from scfs.errors import UserError
+from scfs.runs.files import write_text
 from scfs.runs.layout import METRICS
+from scfs.runs.metric import Metric, as_json, from_json
 
-LogRow = Mapping[str, float]
+LogRow = Mapping[str, Any]
 
 
 class Sink(Protocol):
@@ -54,9 +57,7 @@ class JsonLines:
         self.path = folder / METRICS
         rows = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         kept = [row for row in rows if _step_of(row) <= start_step] if start_step else []
-        part = self.path.with_name(METRICS + ".part")
-        part.write_text("".join(row + "\n" for row in kept), encoding="utf-8")
-        part.replace(self.path)
+        write_text(self.path, "".join(row + "\n" for row in kept))
 
     def write(self, row: LogRow) -> None:
         with self.path.open("a", encoding="utf-8") as file:
@@ -131,7 +132,7 @@ def _imported(name: str) -> Any:
 
 
 def _values(row: LogRow) -> dict[str, float]:
-    return {name: value for name, value in row.items() if name != "step"}
+    return {name: value for name, value in row.items() if name not in ("step", "metrics")}
 
 
 def _step_of(row: str) -> int:
@@ -139,3 +140,24 @@ def _step_of(row: str) -> int:
         return int(json.loads(row)["step"])
     except (json.JSONDecodeError, KeyError):
         return 2**62  # a line cut short by a crash
+
+
+def metrics_row(step: int, epoch: float, metrics: Sequence[Metric]) -> LogRow:
+    """The row of an evaluation during training: each value under its key, for loggers that know only numbers."""
+    values = {metric.key: metric.value for metric in metrics}
+    return {"step": step, "epoch": epoch, **values, "metrics": as_json(metrics)}
+
+
+def logged_metrics(rows: Sequence[LogRow]) -> dict[str, list[tuple[int, Metric]]]:
+    """The metrics of a run's evaluations during training: by name, the step and the metric, oldest first."""
+    found: dict[str, list[tuple[int, Metric]]] = {}
+    for row in rows:
+        metrics = from_json(row["metrics"]) if "metrics" in row else _version_0_1(row)
+        for metric in metrics:
+            found.setdefault(metric.name, []).append((int(row["step"]), metric))
+    return found
+
+
+def _version_0_1(row: LogRow) -> list[Metric]:
+    known = (Metric("RankMe", 0.0, unit=""), Metric("k-NN top-1", 0.0), Metric("k-NN top-5", 0.0))
+    return [replace(metric, value=row[metric.key]) for metric in known if metric.key in row]

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from scfs.errors import UserError
+from scfs.runs.backbone_record import choose_record
 from scfs.runs.checkpoint import FORMAT
 from scfs.runs.layout import LAST
 from scfs.weights.torchvision_names import current_name
@@ -119,21 +120,13 @@ def _own(path: Path, content: Mapping[str, Any], network: str) -> Stored:
     try:
         if content["scfs_checkpoint"] != FORMAT:
             raise KeyError(f"format {content['scfs_checkpoint']}")
-        if not content.keys() & {"method", "tuned"}:
-            raise UserError(f"{path} holds no backbone; give the checkpoint of a run, such as its {LAST}.")
-        settings, prefix = content["settings"], f"{network}.backbone." if "method" in content else ""
-        tensors, what = (content["method"], network) if "method" in content else (content["tuned"], "fine-tuned")
-        layers = settings["backbone"]["layers"]
-        return Stored(
-            path,
-            {name.removeprefix(prefix): w for name, w in tensors.items() if name.startswith(prefix)},
-            f"scfs ({what})",
-            settings["backbone"]["name"],
-            None if layers == "auto" else list(layers),
-            settings["views"]["global_size"],
-        )
+        found = choose_record(content, network)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is a checkpoint of another version of scfs ({error}); use that version.") from None
+    if found is None:
+        raise UserError(f"{path} holds no backbone; give the checkpoint of a run, such as its {LAST}.")
+    name, record = found
+    return Stored(path, record.tensors, f"scfs ({name})", record.name, record.layers or None, record.size)
 
 
 def _unwrapped(content: Any, network: str) -> tuple[str, Mapping[Any, Any]]:

@@ -4,13 +4,13 @@ import pytest
 
 from scfs.errors import UserError
 from scfs.evaluate.accuracy import bootstrap_interval
-from scfs.evaluate.compare import Score, latest
-from scfs.runs.results import add_result, read_results
+from scfs.evaluate.compare import latest
+from scfs.runs.metric import Metric, best_of
+from scfs.runs.results import Result, add_result, protocol_of, read_results
 
 
-def entry(top1, *, low, high, evaluation="knn", name="k=20"):
-    figure = {"top1": top1, "top5": 1.0, "interval": [low, high]}
-    return {"evaluation": evaluation, "figures": {name: figure}, "settings": {"data": "photos"}}
+def entry(value, *, low, high, evaluation="knn", name="k=20", data="photos", **settings):
+    return Result(evaluation, [Metric(name, value, (low, high))], data, protocol_of(settings))
 
 
 def test_table_plot_and_marks(scfs, trained, monkeypatch, tmp_path):
@@ -27,8 +27,8 @@ def test_table_plot_and_marks(scfs, trained, monkeypatch, tmp_path):
     assert code == 0
     page = (tmp_path / "runs" / "compare.md").read_text()
     assert "| evaluation | trained | other | third |" in page
-    assert "| k=20 (knn, photos) | 50.0 ~ | 52.0 | 30.0 |" in page
-    assert "| top1 (linear, photos) | 70.0 |  |  |" in page
+    assert "| k=20 (knn, photos) % | 50.0 ~ | 52.0 | 30.0 |" in page
+    assert "| top1 (linear, photos) % | 70.0 |  |  |" in page
     assert (tmp_path / "runs" / "compare.png").stat().st_size > 5000
     shutil.copytree(trained, tmp_path / "elsewhere" / "trained")
     scfs("compare", trained, tmp_path / "elsewhere" / "trained")
@@ -49,12 +49,33 @@ def test_bad_input_is_one_sentence(trained, tmp_path):
     assert (trained / "results.json").read_text() == "{"  # nothing is lost
 
 
-def test_marks_are_symmetric_in_the_interval():
-    best = Score(0.6, 0.55, 0.65)
-    assert Score(0.56, 0.5, 0.58).is_like(best)
-    assert Score(0.5, 0.4, 0.61).is_like(best)
-    assert not Score(0.5, 0.45, 0.54).is_like(best)
-    assert not best.is_like(best)
+def test_ties_are_symmetric_in_the_interval():
+    best = Metric("top-1", 0.6, (0.55, 0.65))
+    assert Metric("top-1", 0.56, (0.5, 0.58)).ties_with(best)
+    assert Metric("top-1", 0.5, (0.4, 0.61)).ties_with(best)
+    assert not Metric("top-1", 0.5, (0.45, 0.54)).ties_with(best)
+    assert not best.ties_with(best)
+    assert not Metric("top-1", 0.59).ties_with(Metric("top-1", 0.6))  # nothing is known of either
+
+
+def test_any_metric_can_be_compared(scfs, trained, monkeypatch, tmp_path):
+    """Boxes, per class overlaps, seconds: nothing knows them by name."""
+    monkeypatch.chdir(tmp_path)
+    other = shutil.copytree(trained, tmp_path / "other")
+    for run, ap, seconds in ((trained, 0.574, 3.0), (other, 0.559, 2.0)):
+        metrics = [Metric("AP", ap, (ap - 0.001, ap + 0.001)), Metric("latency", seconds, None, "ms", False)]
+        add_result(run, Result("detect", metrics, "voc:photos", "12 epochs"))
+    code, _, err = scfs("compare", trained, other)
+    assert code == 0, err
+    page = (tmp_path / "runs" / "compare.md").read_text()
+    assert "| AP (detect, voc:photos, 12 epochs) % | 57.4 | 55.9 |" in page
+    assert "| latency (detect, voc:photos, 12 epochs) ms | 3.0 | 2.0 |" in page
+
+
+def test_lower_may_be_better():
+    fast, slow = (Metric("latency", value, unit="ms", higher_is_better=False) for value in (2.0, 3.0))
+    assert best_of([slow, fast]) == fast
+    assert best_of([Metric("AP", 0.2), Metric("AP", 0.3)]).value == 0.3
 
 
 def test_interval_covers_as_it_says():
@@ -67,9 +88,8 @@ def test_interval_covers_as_it_says():
 
 def test_figures_of_different_sizes_and_networks_are_not_mixed(trained):
     for size, network, top1 in ((64, "teacher", 0.3), (96, "teacher", 0.4), (96, "student", 0.5)):
-        result = entry(top1, low=0.2, high=0.6)
-        add_result(trained, {**result, "settings": {"data": "a/photos", "size": size, "network": network}})
-    assert {measure.protocol: score.top1 for measure, score in latest(trained).items()} == {
+        add_result(trained, entry(top1, low=0.2, high=0.6, data="a/photos", size=size, network=network))
+    assert {measure.protocol: metric.value for measure, metric in latest(trained).items()} == {
         "64 px": 0.3,
         "96 px": 0.4,
         "96 px, student": 0.5,
@@ -85,9 +105,16 @@ def test_figures_of_different_data_checkpoints_and_temperatures_are_not_mixed(sc
         {"data": "b/photos"},
         {"data": "scenes", "target": f"{trained}/epoch_0010.pt", "temperature": 1.0},
     ):
-        add_result(trained, {**entry(0.5, low=0.4, high=0.6), "settings": settings})
+        add_result(trained, entry(0.5, low=0.4, high=0.6, **settings))
     code, _, err = scfs("compare", trained)
     assert code == 0, err
     rows = (tmp_path / "runs" / "compare.md").read_text().splitlines()[4:9]
-    names = ("a/photos", "b/photos", "cifar100:public", "cifar10:public", "scenes, epoch_0010, temperature 1")
-    assert rows == [f"| k=20 (knn, {name}) | 50.0 |" for name in names]
+    names = ("a/photos", "b/photos", "cifar10:public", "cifar100:public", "scenes, epoch_0010, temperature 1")
+    assert rows == [f"| k=20 (knn, {name}) % | 50.0 |" for name in names]
+
+
+def test_rows_are_in_the_order_of_their_numbers(trained):
+    for k in (100, 20, 10):
+        add_result(trained, entry(0.5, low=0.4, high=0.6, name=f"k={k} top-1"))
+    measures = sorted(latest(trained), key=lambda measure: measure.order)
+    assert [measure.metric for measure in measures] == ["k=10 top-1", "k=20 top-1", "k=100 top-1"]

@@ -139,7 +139,7 @@ def test_embed_refuses_before_it_computes(photos, tmp_path, monkeypatch, out, op
 @pytest.mark.parametrize("name", ["f.npy", "f.txt"])
 def test_nothing_is_written_over(photos, tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UserError, match=f"{name} exists and is not written over"):
+    with pytest.raises(UserError, match=f"{name} exists and is not overwritten"):
         run(photos, tmp_path / "f.npy")
     assert (tmp_path / name).read_text() == "mine"
 

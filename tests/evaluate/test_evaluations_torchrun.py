@@ -6,6 +6,7 @@ import sys
 import torch
 
 from scfs.runs import checkpoint
+from scfs.runs.backbone_record import FINE_TUNED, read_records
 from scfs.runs.results import read_results
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scfs"]
@@ -25,16 +26,16 @@ def test_probes_are_the_same(scfs, trained, photos):
     one, two = (checkpoint.load(trained / name)["linear"] for name in ("linear.pt", "linear-2.pt"))
     torch.testing.assert_close(two["weight"], one["weight"], rtol=1e-4, atol=1e-5)
     first, second = read_results(trained)
-    assert first["figures"] == second["figures"]
+    assert first.metrics == second.metrics
 
 
 def test_fine_tuned_networks_are_the_same(scfs, trained, photos, tmp_path):
     command = ("finetune", trained, "--data", photos, *COMMON, "--rates", 0.01, 0.02, "--weight_decays", 0.001)
     assert scfs(*command, "--out", tmp_path / "one")[0] == 0
     under_torchrun(*command, "--out", tmp_path / "two")
-    one, two = (checkpoint.load(tmp_path / name / "last.pt")["tuned"] for name in ("one", "two"))
-    start = checkpoint.load(trained / "last.pt")["method"]
+    saved = [read_records(checkpoint.load(tmp_path / name / "last.pt")) for name in ("one", "two")]
+    one, two = (records[FINE_TUNED].tensors for records in saved)
+    start = read_records(checkpoint.load(trained / "last.pt"))["teacher"].tensors
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, rtol=1e-3, atol=1e-4)
-    name = "net.conv1.weight"
-    assert not torch.allclose(one[name], start[f"teacher.backbone.{name}"], rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(one["conv1.weight"], start["conv1.weight"], rtol=1e-3, atol=1e-4)

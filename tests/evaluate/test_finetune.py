@@ -16,6 +16,7 @@ from scfs.evaluate.finetune.folder import read_grid
 from scfs.evaluate.finetune.settings import Finetune
 from scfs.recipe import check, read_toml
 from scfs.runs import checkpoint
+from scfs.runs.backbone_record import FINE_TUNED, read_records
 from scfs.runs.results import read_results
 from scfs.training import loop
 
@@ -41,9 +42,10 @@ def test_every_later_command_takes_the_network(scfs, trained, photos, tmp_path):
     code, out, err = scfs("finetune", trained, "--data", photos, *ONE)
     assert code == 0, err
     assert "Fine-tuning of" in out
-    [entry] = read_results(trained)
-    assert entry["evaluation"] == "finetune"
-    assert list(entry["figures"]) == ["100 % of the labels"]
+    [result] = read_results(trained)
+    assert result.evaluation == "finetune"
+    assert [metric.name for metric in result.metrics] == ["top-1", "top-5"]
+    assert result.protocol.startswith("100 % of the labels, ")
     tuned = trained / "finetune"
     assert not list(tuned.glob("state*"))
     before, after = (load_backbone(str(run)).backbone.state_dict() for run in (trained, tuned))
@@ -58,7 +60,7 @@ def test_every_later_command_takes_the_network(scfs, trained, photos, tmp_path):
     ):
         code, _, err = scfs(*command)
         assert code == 0, err
-    assert [entry["evaluation"] for entry in read_results(tuned)] == ["knn", "linear", "finetune"]
+    assert [result.evaluation for result in read_results(tuned)] == ["knn", "linear", "finetune"]
     code, _, err = scfs("report", tuned)
     assert code == 2
     assert "was trained with labels; a report is of a pre-training run" in err
@@ -73,8 +75,8 @@ def test_its_own_classifier_predicts(scfs, photos, tmp_path):
     settings = ("--size", 32, "--workers", 0, "--epochs", 30, "--batch_size", 10, "--rates", 1, "--weight_decays", 0)
     code, _, err = scfs("finetune", "random:resnet10_half", "--data", photos, "--out", tmp_path / "tuned", *settings)
     assert code == 0, err
-    [entry] = read_results(tmp_path / "tuned")
-    assert entry["figures"]["100 % of the labels"]["top1"] == 1.0
+    [result] = read_results(tmp_path / "tuned")
+    assert result.metrics[0].value == 1.0
     code, _, err = scfs("predict", tmp_path / "tuned", photos, tmp_path / "out.csv")
     assert code == 0, err
     rows = (tmp_path / "out.csv").read_text().splitlines()[1:]
@@ -102,9 +104,9 @@ def test_rate_and_weight_decay_are_chosen_on_held_out_images(scfs, trained, phot
     scores = read_grid(trained / "finetune")
     assert len(scores) == 4
     assert "held-out images" in out
-    [entry] = read_results(trained)
+    [result] = read_results(trained)
     best = max(scores, key=scores.get)
-    assert best == f"rate {entry['others']['rate']:g}, weight decay {entry['others']['weight_decay']:g}"
+    assert best == f"rate {result.details['rate']:g}, weight decay {result.details['weight_decay']:g}"
 
 
 @pytest.mark.parametrize("at", [2, 3, 6])  # at the end of the first cell, in the second, in the last training
@@ -119,7 +121,7 @@ def test_a_stopped_one_goes_on_exactly(scfs, trained, photos, tmp_path, monkeypa
     assert "the same command goes on" in err
     code, _, err = scfs(*commands[1])
     assert code == 0, err
-    whole, resumed = (checkpoint.load(tmp_path / name / "last.pt")["tuned"] for name in "ab")
+    whole, resumed = (read_records(checkpoint.load(tmp_path / name / "last.pt"))[FINE_TUNED].tensors for name in "ab")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert read_grid(tmp_path / "a") == read_grid(tmp_path / "b")
     code, _, err = scfs(*commands[1])
@@ -146,8 +148,8 @@ def test_a_list_names_the_images(scfs, trained, photos, tmp_path):
     code, out, err = scfs("finetune", trained, "--data", photos, "--images", tmp_path / "list.txt", *ONE)
     assert code == 0, err
     assert "3 of them with labels" in out
-    [entry] = read_results(trained)
-    assert list(entry["figures"]) == ["list.txt"]
+    [result] = read_results(trained)
+    assert result.protocol.startswith("list.txt, ")
 
 
 def test_classes_of_all_sizes_count_alike():

@@ -6,6 +6,7 @@ import torch
 
 from scfs.evaluate.features import LabelledFeatures, effective_rank
 from scfs.evaluate.knn.neighbours import knn_accuracy, nearest
+from scfs.runs.metric import by_name
 from scfs.runs.results import read_results
 
 
@@ -77,7 +78,7 @@ def test_the_command(scfs, photos):
     code, out, _ = scfs("knn", "random:resnet10_half", "--data", photos, "--size", 32, "--k", 1, 5, "--workers", 0)
     assert code == 0
     assert "10 train and 2 val images at 32 px" in out
-    assert [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")] == ["1", "5"]
+    assert [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")] == ["k=1", "k=5"]
 
 
 def test_layers_results_and_plot(scfs, photos, trained):
@@ -87,13 +88,15 @@ def test_layers_results_and_plot(scfs, photos, trained):
     assert code == 0
     assert (trained / "knn_layers.png").stat().st_size > 3000
     code, _, _ = scfs("knn", trained, *options)
-    entries = read_results(trained)
-    assert [entry["evaluation"] for entry in entries] == ["knn", "knn"]
-    figures = entries[0]["figures"]
-    assert list(figures) == [f"{layer}k={k}" for layer in ("layer2 ", "layer3 ", "layer4 ", "") for k in (1, 5)]
-    assert figures["layer4 k=1"] == figures["k=1"] == entries[1]["figures"]["k=1"]
-    assert entries[1]["settings"]["size"] == 32
-    assert entries[1]["environment"]["packages"]["torch"] == metadata.version("torch")
+    results = read_results(trained)
+    assert [result.evaluation for result in results] == ["knn", "knn"]
+    metrics, again = (by_name(result.metrics) for result in results)
+    layers = ("layer2 ", "layer3 ", "layer4 ", "")
+    assert list(metrics) == [f"{layer}k={k} top-{n}" for layer in layers for k in (1, 5) for n in (1, 5)]
+    assert metrics["layer4 k=1 top-1"].value == metrics["k=1 top-1"].value
+    assert metrics["k=1 top-1"] == again["k=1 top-1"]
+    assert results[1].settings["size"] == 32
+    assert results[1].environment["packages"]["torch"] == metadata.version("torch")
 
 
 def test_effective_rank():

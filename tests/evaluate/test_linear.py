@@ -63,9 +63,10 @@ def test_the_command_and_predict(scfs, trained, photos, tmp_path, cached):
     assert code == 0, err
     assert ("Quick variant" in out) == (cached == "true")
     assert "chosen on held-out train images" in out
-    [entry] = read_results(trained)
-    assert list(entry["figures"]) == ["cached" if cached == "true" else "linear"]
-    assert list(entry["others"]) == ["rate 0.1", "rate 1"]
+    [result] = read_results(trained)
+    assert [metric.name for metric in result.metrics] == ["top-1", "top-5"]
+    assert result.protocol == ("cached, " if cached == "true" else "") + "32 px, 5 epochs"
+    assert list(result.details) == ["rate 0.1", "rate 1"]
     probe = load_probe(trained)
     assert probe.classes == ["cats", "dogs"]
     assert probe.weight.shape == (2, 256)

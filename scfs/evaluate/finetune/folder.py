@@ -11,7 +11,8 @@ from scfs.evaluate.linear.probe_file import NAME as PROBE
 from scfs.evaluate.linear.probe_file import Probe
 from scfs.recipe import read_toml
 from scfs.runs import checkpoint, layout
-from scfs.runs.json_files import read_json, write_json
+from scfs.runs.backbone_record import FINE_TUNED, as_content
+from scfs.runs.files import read_json, write_json
 from scfs.runs.results import run_of
 from scfs.training.loop import FREE
 
@@ -62,13 +63,6 @@ def save_classifier(folder: Path, classifier: Classifier, classes: tuple[str, ..
     backbone: Backbone = classifier.backbone
     head = {name: value.detach().cpu() for name, value in classifier.head.state_dict().items()}
     probe = Probe(head["weight"], head["bias"], list(classes), size, blocks=0, weights=fingerprint(backbone))
-    content = {
-        "settings": {
-            "backbone": {"name": backbone.name, "layers": list(backbone.layers)},
-            "views": {"global_size": size},
-        },
-        "tuned": {name: value.cpu() for name, value in backbone.state_dict().items()},
-        PROBE: probe._asdict(),
-    }
-    checkpoint.save(folder / layout.LAST, content)
+    records = {FINE_TUNED: backbone.cpu().record(size)}
+    checkpoint.save(folder / layout.LAST, {**as_content(records), PROBE: probe._asdict()})
     return folder / layout.LAST

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from scfs import distributed
 from scfs.backbones import Backbone
@@ -12,18 +11,19 @@ from scfs.data.lists import read_names
 from scfs.data.loader import num_cores
 from scfs.data.selection import class_balanced, named_in
 from scfs.data.sources import Source
-from scfs.evaluate.accuracy import Accuracy
 from scfs.evaluate.finetune.folder import open_folder, read_grid, save_classifier
 from scfs.evaluate.finetune.settings import Finetune
-from scfs.evaluate.finetune.tuning import Cell, Tuning
+from scfs.evaluate.finetune.tuning import Tuning
+from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import open_eval_target
-from scfs.runs.json_files import digest_of
+from scfs.runs.files import digest_of
+from scfs.runs.metric import Metric
 from scfs.runs.results import record, results_folder
 from scfs.training.cpu import keep_freed_memory
 from scfs.training.loop import forget
 
 
-def finetune(target: str, settings: Finetune, console: Console) -> Accuracy:
+def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
     """Score a backbone by training all of it with labels, and keep the network: the `scfs finetune` command.
 
     Rate and weight decay are chosen on images held out of training, never on those that are scored.
@@ -42,24 +42,24 @@ def finetune(target: str, settings: Finetune, console: Console) -> Accuracy:
             )
         source = _labelled(eval_target.train, settings)
         tuning = Tuning(eval_target, source, settings, console)
-        work = eval_target.protocol(settings) | {"labelled_images": len(source), "listed": _listed(source, settings)}
+        work = eval_target.resolved(settings) | {"labelled_images": len(source), "listed": _listed(source, settings)}
         folder = Path(distributed.on_rank_zero(lambda: str(open_folder(target, settings.out, work))))
         about = f"{_title(settings)} of {eval_target}, {len(source)} of them with labels"
         console.print(f"{about}\nfolder   {folder}", highlight=False, soft_wrap=True)
         cell, state = tuning.choose(folder), folder / "state.pt"
         classifier, accuracy = tuning.work(cell, source, eval_target.val, state=state)
+        metrics = accuracy.metrics(first="mean per class" if tuning.metric == "per_class" else "top-1")
         if distributed.is_rank_zero():
-            _print(console, tuning.metric, cell, accuracy)
-            suffix = ", mean per class" if tuning.metric == "per_class" else ""
-            figures = {f"{_labels_used(settings)}{suffix}": accuracy.as_dict()}
-            others = {"held out": read_grid(folder), "rate": cell.rate, "weight_decay": cell.weight_decay}
-            seconds = time.perf_counter() - start
-            where = kept_in or folder
-            record(where, "finetune", figures, work, others=others, seconds=seconds, device=device, console=console)
+            console.print(metrics_table({str(cell): metrics}))
+            details = {"held out": read_grid(folder), "rate": cell.rate, "weight_decay": cell.weight_decay}
+            result = eval_target.result(
+                "finetune", metrics, work, start=start, variant=_labels_used(settings), details=details
+            )
+            record(kept_in or folder, result, console)
             path = save_classifier(folder, classifier, eval_target.classes, eval_target.size)
             console.print(f"network  {path}", highlight=False, soft_wrap=True)
         forget(state)
-    return accuracy
+    return metrics
 
 
 def _labelled(train: Source, settings: Finetune) -> Source:
@@ -82,11 +82,3 @@ def _labels_used(settings: Finetune) -> str:
 
 def _title(settings: Finetune) -> str:
     return "Training from scratch" if settings.start == "scratch" else "Fine-tuning"
-
-
-def _print(console: Console, metric: str, cell: Cell, accuracy: Accuracy) -> None:
-    table = Table(
-        "rate", "weight decay", "top-1 %" if metric == "top1" else "mean per class %", "95 % interval", "top-5 %"
-    )
-    table.add_row(f"{cell.rate:g}", f"{cell.weight_decay:g}", *accuracy.shown())
-    console.print(table)

@@ -1,64 +1,58 @@
 import time
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from scfs.distributed import choose_device, is_rank_zero, process_group
-from scfs.evaluate.accuracy import Accuracy
 from scfs.evaluate.knn.layers import FINAL
 from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
 from scfs.evaluate.knn.settings import Knn
 from scfs.evaluate.plots import save_bars
+from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import open_eval_target
+from scfs.runs.metric import Metric
 from scfs.runs.results import record, results_folder
 
-Scores = dict[str, dict[int, Accuracy]]  # by layer, then k
 
+def knn(target: str, settings: Knn, console: Console) -> list[Metric]:
+    """Score a backbone by its nearest neighbours and print the table: the `scfs knn` command.
 
-def knn(target: str, settings: Knn, console: Console) -> Scores:
-    """Score a backbone by its nearest neighbours and print the table: the `scfs knn` command."""
+    Metrics are named "k=20 top-1" or, of a layer that is not the last, "layer3 k=20 top-1".
+    """
     start, device = time.perf_counter(), choose_device(settings.device)
     with process_group(device):
         folder = results_folder(target, console)
         eval_target = open_eval_target(target, settings, device, console)
         network, parts = eval_target.features(settings, console, all_layers=settings.layers == "all")
     train, val = (network.split(part.labelled) for part in parts)
-    scores = {
-        layer: knn_accuracy(
+    rows: dict[str, list[Metric]] = {}
+    for layer in train:
+        accuracies = knn_accuracy(
             train[layer],
             val[layer],
             num_classes=len(eval_target.classes),
             ks=settings.k,
             temperature=settings.temperature,
         )
-        for layer in train
-    }
+        prefix = "" if layer == FINAL else f"{layer} "
+        rows |= {f"{prefix}k={k}": accuracy.metrics(f"{prefix}k={k} ") for k, accuracy in accuracies.items()}
     about = f"k-NN on {settings.data} of {eval_target}, temperature {settings.temperature:g}"
     console.print(about, highlight=False, soft_wrap=True)
-    console.print(_table(scores))
+    console.print(metrics_table(rows))
+    metrics = list(chain.from_iterable(rows.values()))
     if is_rank_zero():
-        protocol, seconds = eval_target.protocol(settings), time.perf_counter() - start
-        record(folder, "knn", figures_of(scores), protocol, seconds=seconds, device=device, console=console)
+        record(folder, eval_target.result("knn", metrics, eval_target.resolved(settings), start=start), console)
         if settings.layers == "all" and folder is not None:
-            k = HEADLINE_K if HEADLINE_K in settings.k else settings.k[0]
-            plot = folder / "knn_layers.png"
-            save_bars(plot, {layer: by_k[k] for layer, by_k in scores.items()}, ylabel=f"k-NN top-1 %, k = {k}")
-            console.print(f"plot     {plot}", highlight=False, soft_wrap=True)
-    return scores
+            _plot_layers(folder, [first for first, _ in rows.values()], settings.k, console)
+    return metrics
 
 
-def figures_of(scores: Scores) -> dict[str, dict[str, float | list[float]]]:
-    """By name, such as "k=20" or, of a layer that is not the last, "layer3 k=20"."""
-    return {
-        f"k={k}" if layer == FINAL else f"{layer} k={k}": accuracy.as_dict()
-        for layer, by_k in scores.items()
-        for k, accuracy in by_k.items()
-    }
-
-
-def _table(scores: Scores) -> Table:
-    table = Table(*(["layer"] if len(scores) > 1 else []), "k", "top-1 %", "95 % interval", "top-5 %")
-    for layer, by_k in scores.items():
-        for k, accuracy in by_k.items():
-            table.add_row(*([layer] if len(scores) > 1 else []), str(k), *accuracy.shown())
-    return table
+def _plot_layers(folder: Path, metrics: Sequence[Metric], ks: Sequence[int], console: Console) -> None:
+    """A bar per layer, for the usual k or the first one."""
+    ending = f"k={HEADLINE_K if HEADLINE_K in ks else ks[0]} top-1"
+    chosen = {m.name.removesuffix(ending).strip() or FINAL: m for m in metrics if m.name.endswith(ending)}
+    plot = folder / "knn_layers.png"
+    save_bars(plot, chosen, label=f"k-NN {ending}")
+    console.print(f"plot     {plot}", highlight=False, soft_wrap=True)

@@ -5,28 +5,28 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from scfs import distributed
 from scfs.data.loader import CropDataset, StepSampler, crop_batches
 from scfs.data.selection import hold_out, split_by
 from scfs.data.views import normalize
-from scfs.evaluate.accuracy import Accuracy
 from scfs.evaluate.features import Extracted, say_unreadable
 from scfs.evaluate.linear.features import ProbeFeatures
 from scfs.evaluate.linear.probe_file import Probe, save_probe
 from scfs.evaluate.linear.probes import Batch, ProbeLearner, Probes
 from scfs.evaluate.linear.settings import Linear
+from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import EvalTarget, open_eval_target
-from scfs.runs.json_files import digest_of
+from scfs.runs.files import digest_of
+from scfs.runs.metric import Metric, as_json
 from scfs.runs.results import record, results_folder
 from scfs.training.loop import FREE, TrainingPlan, fit, forget
 
 QUICK = "Quick variant: features of centre crops, computed once; the paper's protocol crops anew in every epoch."
 
 
-def linear(target: str, settings: Linear, console: Console) -> Accuracy:
+def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
     """Score a backbone by linear classifiers on its frozen features: the `scfs linear` command.
 
     Top-1 and top-5 after the last epoch, of the learning rate that was best on images held out of training.
@@ -49,18 +49,23 @@ def linear(target: str, settings: Linear, console: Console) -> Accuracy:
         chosen = probes.best_rate(seen.labelled.features[rows], seen.labelled.labels[rows])
         accuracies = probes.accuracies(*val.labelled)
         console.print(f"Linear probe on {settings.data} of {eval_target}", highlight=False, soft_wrap=True)
-        console.print(_table(settings.rates, accuracies, chosen))
+        by_rate = {f"rate {rate:g}": each.metrics() for rate, each in zip(settings.rates, accuracies, strict=True)}
+        best = list(by_rate)[chosen]
+        console.print(metrics_table(by_rate))
+        console.print(f"{best}: chosen on held-out train images", highlight=False)
         if distributed.is_rank_zero() and folder is not None:
-            protocol, seconds = eval_target.protocol(settings), time.perf_counter() - start
-            figures = {"cached" if settings.cached else "linear": accuracies[chosen].as_dict()}
-            others = {f"rate {rate:g}": score.as_dict() for rate, score in zip(settings.rates, accuracies, strict=True)}
-            record(folder, "linear", figures, protocol, others=others, seconds=seconds, device=device, console=console)
+            resolved, variant = eval_target.resolved(settings), "cached" if settings.cached else ""
+            details = {name: as_json(metrics) for name, metrics in by_rate.items()}
+            result = eval_target.result(
+                "linear", by_rate[best], resolved, start=start, variant=variant, details=details
+            )
+            record(folder, result, console)
             weight, bias = probes.reported(chosen)
-            about = (eval_target.size, settings.blocks, protocol["weights"])
+            about = (eval_target.size, settings.blocks, resolved["weights"])
             path = save_probe(folder, Probe(weight, bias, list(eval_target.classes), *about))
             console.print(f"probe    {path}", highlight=False, soft_wrap=True)
         forget(course.state)
-    return accuracies[chosen]
+    return by_rate[best]
 
 
 def _train(
@@ -95,7 +100,7 @@ def _batch_size(eval_target: EvalTarget, settings: Linear) -> int:
 
 def _course(eval_target: EvalTarget, settings: Linear, folder: Path | None) -> TrainingPlan:
     """Its state is named by its settings and weights: another probe of the same run has a state of its own."""
-    batch_size, known = _batch_size(eval_target, settings), eval_target.protocol(settings)
+    batch_size, known = _batch_size(eval_target, settings), eval_target.resolved(settings)
     steps_per_epoch = len(eval_target.train) // batch_size
     work = {name: value for name, value in known.items() if name not in FREE}
     name = f"linear_state_{digest_of(work)}.pt"
@@ -138,10 +143,3 @@ def _live_batches(
     for batch in loaded:
         features, _ = network(normalize(batch.views.to(eval_target.device, non_blocking=True)))
         yield Batch(features.float(), batch.labels, held_out[batch.indices])
-
-
-def _table(rates: tuple[float, ...], accuracies: list[Accuracy], chosen: int) -> Table:
-    table = Table("rate", "top-1 %", "95 % interval", "top-5 %", "")
-    for i, (rate, accuracy) in enumerate(zip(rates, accuracies, strict=True)):
-        table.add_row(f"{rate:g}", *accuracy.shown(), "chosen on held-out train images" if i == chosen else "")
-    return table

@@ -1,0 +1,107 @@
+"""How files reach the disk: each is either the old one or the new one, whole, also after a crash."""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from scfs.errors import UserError
+
+Content = TypeVar("Content", list[Any], dict[str, Any])
+
+
+def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file, or replace it: a temporary file beside it, fsync, rename, fsync of the folder."""
+    part = _part(path)
+    try:
+        with part.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync_folder(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, or replace it."""
+    write_atomic(path, lambda file: file.write(text.encode()))
+
+
+def write_json(path: Path, content: list[Any] | dict[str, Any]) -> None:
+    """Write a JSON file, or replace it."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def read_json(path: Path, empty: Content) -> Content:
+    """The content of a JSON file; `empty` if there is none, which also says whether it must be a list or a dict."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return empty
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}; check its permissions.") from None
+    except ValueError:  # not text, or not JSON
+        content = None
+    if not isinstance(content, type(empty)):
+        raise UserError(f"{path} is damaged; move it away, and the next command starts a new one.")
+    return content
+
+
+def digest_of(content: Any) -> str:
+    """Eight hexadecimal digits that are the same for the same content."""
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=4).hexdigest()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a file for reading and then writing it: of several processes, one at a time is inside."""
+    lock = path.with_name(f".{path.name}.lock")
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def check_new(path: Path) -> None:
+    """Refuse a file that exists or cannot be written, before the work that is to fill it."""
+    if path.exists() or path.is_symlink():
+        raise UserError(f"{path} exists and is not overwritten; choose another name, or remove it first.")
+    part = _part(path)
+    try:
+        part.open("xb").close()
+        part.unlink()
+    except OSError as error:
+        raise _refusal(path, error) from None
+
+
+def write_new(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file that must not exist yet."""
+    check_new(path)
+    try:
+        write_atomic(path, write)
+    except (OSError, RuntimeError) as error:  # a full disk comes as a cryptic RuntimeError from torch
+        raise _refusal(path, error) from None
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; file systems that cannot sync a folder do without."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _refusal(path: Path, error: Exception) -> UserError:
+    reason = (isinstance(error, OSError) and error.strerror) or str(error).partition("\n")[0]
+    return UserError(f"Cannot write {path} ({reason}); choose a folder that exists, is writable and has room.")
