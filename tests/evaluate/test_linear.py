@@ -81,7 +81,7 @@ def test_the_command_and_predict(scfs, trained, photos, tmp_path, cached):
     assert {row[1] for row in rows} <= {"cats", "dogs"}
     code, _, err = scfs("predict", trained, photos, tmp_path / "out.csv")
     assert code == 2
-    assert "exists and is not written over" in err
+    assert "exists and is not overwritten" in err
 
 
 @pytest.mark.parametrize("cached", ["true", "false"])
