@@ -21,13 +21,13 @@ from scfs.evaluate.linear.job import linear
 from scfs.evaluate.linear.settings import Linear
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_method
-from scfs.pretrain.loop import pretrain
+from scfs.pretrain.job import pretrain
 from scfs.pretrain.start import is_free
 from scfs.runs import layout
 from scfs.runs.json_files import read_json, write_json
 from scfs.runs.results import read_results
 from scfs.runs.resume import flat
-from scfs.training.loop import FREE
+from scfs.training.resumable import FREE
 
 TRAINED = "trained"  # marks a run that is done
 

@@ -1,5 +1,6 @@
 import time
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -11,13 +12,20 @@ from scfs.evaluate.knn.settings import Knn
 from scfs.evaluate.plots import save_bars
 from scfs.evaluate.target import open_eval_target
 from scfs.runs.results import record, results_folder
+from scfs.training.cpu import cpu_setup
 
 Scores = dict[str, dict[int, Accuracy]]  # by layer, then k
 
 
 def knn(target: str, settings: Knn, console: Console) -> Scores:
     """Score a backbone by its nearest neighbours and print the table: the `scfs knn` command."""
-    start, device = time.perf_counter(), choose_device(settings.device)
+    device = choose_device(settings.device)
+    with cpu_setup(device):
+        return _knn(target, settings, device, console)
+
+
+def _knn(target: str, settings: Knn, device: torch.device, console: Console) -> Scores:
+    start = time.perf_counter()
     with process_group(device):
         folder = results_folder(target, console)
         eval_target = open_eval_target(target, settings, device, console)
