@@ -9,7 +9,6 @@ features; times are of the search alone (of faiss: adding the keys too), peaks o
 import argparse
 import multiprocessing
 import os
-import resource
 import statistics
 import time
 
@@ -20,8 +19,9 @@ import torch
 from rich.console import Console
 
 from scfs.bench.page import show
-from scfs.data.loader import num_cores
+from scfs.distributed import num_cores
 from scfs.evaluate.knn.neighbours import nearest
+from scfs.training.cpu import peak_memory
 
 DIM, K = 2048, 200
 
@@ -43,7 +43,7 @@ def search(name: str, num_keys: int, num_queries: int) -> tuple[float, float, np
         index.add(units[0])
         _, found = index.search(units[1], K)
     seconds = time.perf_counter() - start
-    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, found[:100]
+    return seconds, peak_memory(torch.device("cpu")) / 1e9, found[:100]
 
 
 def main() -> None:

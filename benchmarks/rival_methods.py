@@ -27,7 +27,7 @@ from scfs.config import Config
 from scfs.data.views import normalize_views
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_learner, build_method
-from scfs.pretrain.step import schedule_at, train_step
+from scfs.pretrain.step import schedule_at
 from scfs.recipe import check, read_toml
 from scfs.runs.files import digest_of
 from scfs.training.convolution import use_gemm_weight_gradients
@@ -231,7 +231,7 @@ class OurRun:
         rates = {"optim.lr": config.optim.lr * lr_factor, "optim.final_lr": config.optim.final_lr * lr_factor}
         self.config, _ = resolve(check(Config, values, {**changes, **rates}), num_images, CPU)
         self.crops, self.batch_size = self.config.crops, self.config.optim.batch_size
-        self.learner = build_learner(self.config, build_method(self.config), CPU)
+        self.learner = build_learner(self.config, build_method(self.config), CPU, num_images=num_images)
 
     @property
     def backbone(self) -> Backbone:
@@ -239,8 +239,7 @@ class OurRun:
         return self.learner.method.teacher.backbone  # type: ignore[return-value]
 
     def step(self, batch: ViewBatch, step: int, steps_per_epoch: int) -> None:
-        schedule, optim = schedule_at(self.config, step, steps_per_epoch), self.config.optim
-        train_step(self.learner, [batch], schedule, clip=optim.clip, clip_norm=optim.clip_norm)
+        self.learner.update([batch], schedule_at(self.config, step, steps_per_epoch))
 
     def state_dict(self) -> dict[str, Any]:
         return self.learner.state_dict()

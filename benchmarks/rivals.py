@@ -37,7 +37,7 @@ from scfs.data.loader import StepSampler, ViewDataset, view_loader
 from scfs.data.selection import every_fifth
 from scfs.data.sources import Source, open_labelled
 from scfs.data.views import MultiCrop
-from scfs.evaluate.features import effective_rank, extract
+from scfs.evaluate.features import NonFiniteFeaturesError, effective_rank, extract
 from scfs.evaluate.knn.job import knn
 from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
 from scfs.evaluate.knn.settings import Knn
@@ -139,11 +139,12 @@ def train(work: Record, train_source: Source, val_source: Source, state: Path) -
 
 def score(backbone: Backbone, train_source: Source, val_source: Source, work: Record) -> Record:
     """k-NN and, of the same features, what can be had without labels."""
-    train_features, val_features = (
-        extract(backbone, source, size=work["size"], batch_size=256, workers=0, device=CPU).labelled
-        for source in (train_source, val_source)
-    )
-    if not all(part.features.isfinite().all() for part in (train_features, val_features)):
+    try:
+        train_features, val_features = (
+            extract(backbone, source, size=work["size"], batch_size=256, workers=0, device=CPU).labelled
+            for source in (train_source, val_source)
+        )
+    except NonFiniteFeaturesError:
         print(f"{name_of(work)}: diverged", flush=True)
         return {"knn": 0.0, "rankme": 0.0, "spread": 0.0}
     accuracy = knn_accuracy(train_features, val_features, num_classes=len(train_source.classes))[HEADLINE_K]

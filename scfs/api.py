@@ -8,7 +8,7 @@ from rich.console import Console
 
 from scfs.config import Config
 from scfs.method.search import search_attention
-from scfs.pretrain.loop import pretrain
+from scfs.pretrain.job import pretrain
 from scfs.pretrained import PretrainedBackbone, load_backbone
 from scfs.recipe import check, read_toml
 

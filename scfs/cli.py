@@ -1,4 +1,3 @@
-import errno
 import os
 import re
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scfs import __version__
-from scfs.errors import UserError
+from scfs.errors import OUT_OF_REACH, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +45,6 @@ MoCo or the released SCFS code do, or random:NAME (a timm model with random weig
 scfs COMMAND --help shows the settings with their values; for pretrain, after the RECIPE, those of the recipe.
 """
 HELP = ("-h", "--help")
-OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
 class Words(NamedTuple):
@@ -135,7 +133,7 @@ def _pretrain(words: Words) -> None:
         preview(config, name=target.stem, console=_console())
         return
 
-    from scfs.pretrain.loop import pretrain
+    from scfs.pretrain.job import pretrain
 
     pretrain(config, name=target.stem, resume=resume, console=_console())
 

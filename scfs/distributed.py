@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from scfs.errors import UserError
+from scfs.errors import OUT_OF_REACH, UserError
 
 T = TypeVar("T")
 M = TypeVar("M", bound=nn.Module)
@@ -31,6 +31,12 @@ def world_size() -> int:
 def local_world_size() -> int:
     """How many of them share this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def num_cores() -> int:
+    """Cores for this process: those it may use, divided by the processes on this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // local_world_size())
 
 
 def is_rank_zero() -> bool:
@@ -122,19 +128,33 @@ def gather(value: T) -> list[T]:
 
 
 def on_rank_zero(action: Callable[[], T]) -> T:
-    """Let the first process act; all get its result, or its mistake."""
+    """Run an action in rank zero only; all processes get its result or, where it fails, an error."""
     if world_size() == 1:
         return action()
-    box: list[Any] = [None, None]
+    box: list[Any] = [None, None]  # the result, and the error
+    failure: Exception | None = None
     if is_rank_zero():
         try:
             box[0] = action()
-        except UserError as error:
-            box[1] = str(error)
+        except Exception as error:  # whatever it is, the others must not wait for a result
+            failure = _shared_error(error)
+            known = isinstance(failure, UserError)
+            box[1] = UserError(str(failure)) if known else RuntimeError(f"Rank zero failed: {error!r}.")
     dist.broadcast_object_list(box, src=0)
+    if failure is not None:
+        raise failure
     if box[1] is not None:
-        raise UserError(box[1])
+        raise box[1]
     return box[0]
+
+
+def _shared_error(error: Exception) -> Exception:
+    """The error that all processes raise for one of rank zero's: one sentence where the user can fix it."""
+    if isinstance(error, OSError) and error.errno in OUT_OF_REACH:
+        return UserError(
+            f"Cannot read or write {error.filename or 'a file'}: {error.strerror}; check permissions and free space."
+        )
+    return error
 
 
 def per_process(total: int, setting: str) -> int:

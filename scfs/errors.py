@@ -1,3 +1,9 @@
+import errno
+
+# Errors of the system that the user can fix: no permission, read-only, disk full, over quota.
+OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+
+
 class UserError(ValueError):
     """Something the user can fix: one sentence that names what, where and what to do.
 

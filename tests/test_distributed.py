@@ -16,7 +16,7 @@ from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.errors import UserError
 from scfs.pretrain.build import build_method
-from scfs.pretrain.step import Learner, schedule_at, train_step
+from scfs.pretrain.step import PretrainLearner, schedule_at
 from scfs.recipe import check
 from scfs.training.gradient_checkpointing import checkpoint_blocks
 from scfs.training.optim import build_optimizer
@@ -64,7 +64,7 @@ def draw_batch(seed: int) -> ViewBatch:
 
 
 def learn(case: dict[str, object]) -> dict[str, torch.Tensor]:
-    """Five steps on this process's share of each batch; everything that is in a checkpoint, and the losses."""
+    """Five steps on this process's share of each batch; everything that is in a checkpoint, losses and diagnostics."""
     config = check(Config, TINY, case)
     torch.manual_seed(0)
     method = build_method(config).double()
@@ -72,16 +72,22 @@ def learn(case: dict[str, object]) -> dict[str, torch.Tensor]:
     if config.run.gradient_checkpointing:
         assert checkpoint_blocks(method.student.backbone) == 4
     optimizer = build_optimizer(config.optim.name, method.student)
-    learner = Learner(method, distributed.parallel(method, CPU), optimizer, Precision("float32", CPU))
+    learner = PretrainLearner(
+        method,
+        distributed.parallel(method, CPU),
+        optimizer,
+        Precision("float32", CPU),
+        lambda step: schedule_at(config, step, STEPS),
+        clip=config.optim.clip,
+        clip_norm=0.5,
+    )
     share = distributed.per_process(IMAGES, "images")
     first = distributed.rank() * share
-    losses = []
+    numbers = []
     for step in range(STEPS):
         batch = ViewBatch(*(part[:, first : first + share] for part in draw_batch(step)))
-        schedule = schedule_at(config, step, STEPS)
-        numbers = train_step(learner, [batch], schedule, clip=config.optim.clip, clip_norm=0.5)
-        losses.append([value for name, value in numbers.items() if name.startswith("loss")])
-    return {**method.state_dict(), "losses": torch.tensor(losses, dtype=torch.float64)}
+        numbers.append(list(learner.update([batch], learner.schedule(step)).values()))
+    return {**method.state_dict(), "numbers": torch.tensor(numbers, dtype=torch.float64)}
 
 
 def as_process(rank: int, port: int, folder: str) -> None:
@@ -119,7 +125,7 @@ def helpers_of_two() -> dict[str, object]:
         "message": message,
         "refused": refused,
         "batches": [distributed.usable_batch_size(100, 5), distributed.usable_batch_size(4, 5)],
-        "total": distributed.total(True, distributed.rank() + 2),
+        "total": distributed.sum_counts(True, distributed.rank() + 2),
         "gather": distributed.gather(distributed.rank()),
         "eval": norm.eval()(torch.ones(3, 2)).tolist(),
     }
@@ -139,7 +145,7 @@ def two(tmp_path_factory):
 @pytest.mark.parametrize("case", range(len(CASES)), ids=lambda i: "-".join(map(str, CASES[i].values())))
 def test_two_processes_equal_one(two, case):
     expected = learn(CASES[case])
-    assert expected["losses"].isfinite().all()
+    assert expected["numbers"].isfinite().all()
     for found in two:
         assert found[case].keys() == expected.keys()
         for name, value in expected.items():

@@ -22,14 +22,14 @@ from scfs.evaluate.linear.settings import Linear
 from scfs.evaluate.settings import Evaluation
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_method
-from scfs.pretrain.loop import pretrain
+from scfs.pretrain.job import pretrain
 from scfs.pretrain.start import is_free
 from scfs.runs import layout
 from scfs.runs.files import read_json, write_json
 from scfs.runs.metric import Metric, by_name
 from scfs.runs.results import read_results
 from scfs.runs.resume import flat
-from scfs.training.loop import FREE
+from scfs.training.resumable import FREE
 
 TRAINED = "trained"  # marks a run that is done
 

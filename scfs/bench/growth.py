@@ -2,16 +2,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from scfs.bench.ours import OurStep, random_batch
+from scfs.bench.ours import CPU, OurStep, random_batch
 from scfs.bench.page import Row, show
 from scfs.bench.settings import BenchGrowth
 from scfs.bench.timing import interleaved
-from scfs.data.loader import epoch_order, num_cores
-from scfs.training.cpu import keep_freed_memory
+from scfs.data.loader import epoch_order
+from scfs.training.cpu import cpu_setup
 
 MODES = ("dino", "scfs")
 BASE: dict[str, Any] = {"num_images": 4, "global_size": 160, "local_size": 64, "num_local_views": 8}
@@ -27,13 +26,12 @@ PLOT = "growth.png"
 DATA_SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
+@cpu_setup(CPU)
 def bench_growth(settings: BenchGrowth, console: Console) -> None:
     """What a step costs against views, batch and resolution, and an epoch's order against the number of images.
 
     The `scfs bench growth` command.
     """
-    torch.set_num_threads(num_cores())
-    keep_freed_memory()
     rows: list[Row] = []
     figure = Figure(figsize=(9, 3), layout="constrained")
     for name, axes in zip(SWEEPS, figure.subplots(1, len(SWEEPS)), strict=True):

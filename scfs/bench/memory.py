@@ -1,18 +1,15 @@
 import multiprocessing
 import resource
 import statistics
-import sys
 import time
 from typing import NamedTuple
 
-import torch
 from rich.console import Console
 
-from scfs.bench.ours import OurStep, random_batch
+from scfs.bench.ours import CPU, OurStep, random_batch
 from scfs.bench.page import Row, show
 from scfs.bench.settings import BenchMemory
-from scfs.data.loader import num_cores
-from scfs.training.cpu import keep_freed_memory
+from scfs.training.cpu import cpu_setup, peak_memory
 
 RELEASED = "scfs, released"
 # Mode, variant, and whether activations are recomputed.
@@ -22,7 +19,6 @@ STEPS = {
     RELEASED: ("scfs", "released", False),
     "scfs, gradient checkpointing": ("scfs", "paper", True),
 }
-UNIT = 1 if sys.platform == "darwin" else 1024  # of what the system reports, in bytes
 
 
 class Cost(NamedTuple):
@@ -67,16 +63,15 @@ def _columns(cost: Cost, dino: Cost, batch_size: int) -> Row:
     return memory | times | {"page faults": f"{cost.page_faults:,.0f}"}
 
 
+@cpu_setup(CPU)
 def step_cost(backbone: str, batch_size: int, rounds: int, contrast: str, variant: str, recompute: bool) -> Cost:
     """Of this process: the peak once the optimizer has its state, then the time of further steps."""
-    torch.set_num_threads(num_cores())
-    keep_freed_memory()
     step = OurStep(random_batch(batch_size), contrast=contrast, variant=variant, backbone=backbone, recompute=recompute)
     whole, step.batch = step.batch, random_batch(1)
     step(0)
     step.batch = whole
     step(1)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 1e9
+    peak = peak_memory(CPU) / 1e9
     if not rounds:
         return Cost(peak, 0.0, 0.0)
     step(2)

@@ -4,7 +4,7 @@ from torch import nn
 from scfs.config import Config
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_learner, build_method
-from scfs.pretrain.step import schedule_at, train_step
+from scfs.pretrain.step import schedule_at
 from scfs.view_batch import ViewBatch
 
 CPU = torch.device("cpu")
@@ -36,14 +36,14 @@ class OurStep:
         )
         torch.manual_seed(0)
         self.config, _ = resolve(config, NUM_IMAGES, CPU)
-        self.batch, self.learner = batch, build_learner(self.config, build_method(self.config), CPU)
+        method = build_method(self.config)
+        self.batch, self.learner = batch, build_learner(self.config, method, CPU, num_images=NUM_IMAGES)
         self.steps_per_epoch = NUM_IMAGES // num_images
 
     def __call__(self, turn: int) -> None:
         """One step."""
-        step, optim = LATER_EPOCH * self.steps_per_epoch + turn, self.config.optim
-        schedule = schedule_at(self.config, step, self.steps_per_epoch)
-        train_step(self.learner, [self.batch], schedule, clip=optim.clip, clip_norm=optim.clip_norm)
+        step = LATER_EPOCH * self.steps_per_epoch + turn
+        self.learner.update([self.batch], schedule_at(self.config, step, self.steps_per_epoch))
 
     def backbones(self) -> list[nn.Module]:
         """Of student and teacher."""

@@ -4,14 +4,13 @@ import torch
 from rich.console import Console
 
 from scfs.bench.bare import BareProducts, MatrixProduct
-from scfs.bench.ours import OurStep, random_batch
+from scfs.bench.ours import CPU, OurStep, random_batch
 from scfs.bench.page import Row, show
 from scfs.bench.peers import LightlyDino
 from scfs.bench.settings import BenchStep
 from scfs.bench.timing import interleaved
-from scfs.data.loader import num_cores
 from scfs.data.views import normalize_views
-from scfs.training.cpu import keep_freed_memory
+from scfs.training.cpu import cpu_setup
 
 MODES = {"dino": ("dino", "paper"), "scfs": ("scfs", "paper"), "scfs, released": ("scfs", "released")}
 PRODUCT, FLOOR, PEER = "matrix product", "bare convolutions", "lightly's DINO"
@@ -22,9 +21,11 @@ def bench_step(settings: BenchStep, console: Console) -> dict[str, float]:
 
     Returns the median seconds of each.
     """
-    torch.set_num_threads(num_cores())
-    if settings.keep_memory:
-        keep_freed_memory()  # as `scfs pretrain` does; it serves the peer as well
+    with cpu_setup(CPU, keep_memory=settings.keep_memory):  # as `scfs pretrain` does; it serves the peer as well
+        return _bench_step(settings, console)
+
+
+def _bench_step(settings: BenchStep, console: Console) -> dict[str, float]:
     sizes = settings.model_dump(include={"global_size", "local_size", "num_local_views"})
     batch = random_batch(settings.batch_size, **sizes)
     steps = {

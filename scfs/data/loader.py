@@ -1,4 +1,3 @@
-import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from scfs.data.decode import Unreadable
 from scfs.data.packed_batch import PackedBatch, pack
 from scfs.data.sources import Source
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
-from scfs.distributed import gather, local_world_size, per_process, rank, sum_counts, world_size
+from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
 from scfs.errors import UserError
 from scfs.view_batch import ViewBatch
 
@@ -214,12 +213,6 @@ def centre_loader(
 ) -> Iterator[Scored]:
     """The images at the given indices, once and in order."""
     return _iterate(DataLoader(CentreDataset(source, size, indices), batch_size=batch_size, **_options(workers, pin)))
-
-
-def num_cores() -> int:
-    """Cores for this process: those it may use, divided by the processes on this machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // local_world_size())
 
 
 def num_workers(setting: int | str, device: torch.device) -> int:

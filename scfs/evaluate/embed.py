@@ -23,6 +23,7 @@ from scfs.errors import UserError
 from scfs.evaluate.features import extract_shown
 from scfs.evaluate.settings import Embed
 from scfs.runs.files import check_new, write_new
+from scfs.training.cpu import cpu_setup
 
 ROWS = 10_000  # of a part of a Parquet file; its lists cannot hold more than 2^31 numbers together
 
@@ -52,7 +53,7 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
     size = loaded.evaluated_size(settings.size)
     backbone = loaded.backbone.to(device).eval()
-    with process_group(device):
+    with process_group(device), cpu_setup(device):
         [found] = extract_shown(
             backbone,
             [source],

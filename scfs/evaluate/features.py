@@ -20,6 +20,10 @@ class LabelledFeatures(NamedTuple):
     labels: Tensor  # (images,); -1 where there are no classes
 
 
+class NonFiniteFeaturesError(UserError):
+    """A network gives features that are inf or NaN, which no score can be made of."""
+
+
 class Extracted(NamedTuple):
     """Features of every image that can be read, in the order of the source."""
 
@@ -54,6 +58,11 @@ def extract(
     indices, features, labels = (torch.cat(column) for column in zip(*(part[:3] for part in parts), strict=True))
     unreadable = [problem for part in parts for problem in part[3]]
     refuse_unreadable(unreadable, len(source))
+    if damaged := int((~features.isfinite()).any(dim=1).sum()):
+        raise NonFiniteFeaturesError(
+            f"The features of {damaged} of {len(features)} images are not finite: the weights are damaged, or their "
+            "training diverged; use another checkpoint, or train again at a lower rate."
+        )
     order = indices.argsort()
     labelled = LabelledFeatures(features[order], labels[order])
     return Extracted(labelled, indices[order].tolist(), unreadable)

@@ -15,6 +15,7 @@ from scfs.evaluate.linear.probe_file import load_probe
 from scfs.evaluate.settings import Predict
 from scfs.runs.files import check_new, write_new
 from scfs.runs.results import run_of
+from scfs.training.cpu import cpu_setup
 
 SHOWN = 20
 
@@ -26,7 +27,7 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
     if out is not None:
         check_new(out)
     device = choose_device(settings.device)
-    with process_group(device):
+    with process_group(device), cpu_setup(device):
         source = open_train(images)
         backbone = load_backbone(run, network=settings.network).backbone
         probe = load_probe(folder, fingerprint(backbone))

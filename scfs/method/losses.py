@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -69,10 +70,14 @@ def entropy(probs: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def spread(pooled: Tensor) -> Tensor:
-    """How far apart features (V, B, C) of unit length lie from their mean: 0 when all images look alike."""
+def spread(pooled: Tensor, mean_over_processes: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> Tensor:
+    """How far features (..., C) of unit length lie from their mean: 0 when all images look alike.
+
+    With several processes, from the mean of all of theirs; the mean of the processes' spreads is then that of one
+    process with all the images.
+    """
     units = F.normalize(upcast(pooled), dim=-1).flatten(0, -2)
-    return (units - units.mean(dim=0)).norm(dim=-1).mean()
+    return (units - mean_over_processes(units.mean(dim=0))).norm(dim=-1).mean()
 
 
 class Center(nn.Module):
@@ -92,15 +97,29 @@ class Center(nn.Module):
         self.register_buffer("pending", torch.zeros(dim + 1), persistent=False)  # sums, then the count
 
     @torch.no_grad()
-    def sharpen(self, logits: Tensor, temperature: float) -> Tensor:
-        """Teacher probabilities of centered logits (..., K); the logits join the next commit."""
+    def sharpen(self, logits: Tensor, temperature: float, weights: Tensor | None = None) -> Tensor:
+        """Teacher probabilities of centered logits (..., K); the logits join the next commit.
+
+        weights: (...) of 0 and 1; logits of weight 0 do not join it. All 1 if absent.
+        """
         flat = upcast(logits).flatten(0, -2)
-        self.pending[:-1] += flat.sum(dim=0)
-        self.pending[-1] += len(flat)
+        if weights is None:
+            self.pending[:-1] += flat.sum(dim=0)
+            self.pending[-1] += len(flat)
+        else:
+            self.pending[:-1] += weights.flatten().to(flat.dtype) @ flat
+            self.pending[-1] += weights.sum()
         return sharpen(upcast(logits) - self.value, temperature)
 
     @torch.no_grad()
     def commit(self) -> None:
-        """Move the center towards the mean of what was collected since the last commit, and forget it."""
-        self.value.lerp_(self.pending[:-1] / self.pending[-1], 1 - self.momentum)
+        """Move the center towards the mean of what was collected since the last commit, if anything was; forget it."""
+        count = self.pending[-1]
+        mean = torch.where(count > 0, self.pending[:-1] / count, self.value)  # no wait for a GPU
+        self.value.lerp_(mean, 1 - self.momentum)
+        self.discard()
+
+    @torch.no_grad()
+    def discard(self) -> None:
+        """Forget what was collected: the step is skipped."""
         self.pending.zero_()

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scfs.method.losses import Center, entropy, search_loss, sharpen, sinkhorn, spread, view_loss
+from scfs.method.losses import Center, entropy, search_loss, sharpen, sinkhorn, view_loss
 from scfs.method.search import upcast
 
 # G global views, N local views, V any views, B images per process, A images of all processes, K head outputs
@@ -32,10 +32,11 @@ def no_gather(values: Tensor) -> tuple[Tensor, int]:
 
 
 class Term(NamedTuple):
-    """One contrast: its loss and diagnostics of its head, scalars without gradient."""
+    """One contrast: its loss, the targets whose spread says whether its head has collapsed, and their entropy."""
 
     loss: Tensor
-    diagnostics: dict[str, Tensor]
+    targets: Tensor  # (..., B, K)
+    entropy: Tensor | None = None  # of the teacher's probabilities, a scalar; None without a softmax
 
 
 class Sharpening(NamedTuple):
@@ -87,7 +88,7 @@ class SelfDistillation:
     def views(self, outputs: Tensor, targets: Tensor, sharpening: Sharpening) -> Term:
         """As in DINO."""
         probs = self._teacher_probs(targets, sharpening)
-        return Term(view_loss(outputs, probs, self.student_temp), _distilled(probs, targets))
+        return Term(view_loss(outputs, probs, self.student_temp), targets, entropy(probs))
 
     def pairs(
         self,
@@ -97,20 +98,16 @@ class SelfDistillation:
         weights: PairWeights | None = None,
     ) -> Term:
         """As in DINO, on searched features."""
-        probs = self._teacher_probs(targets, sharpening)
+        probs = self._teacher_probs(targets, sharpening, None if weights is None else weights.weights)
         loss = search_loss(outputs, probs, self.student_temp, *(weights or ()))
-        return Term(loss, _distilled(probs, targets))
+        return Term(loss, targets, entropy(probs))
 
-    def _teacher_probs(self, logits: Tensor, sharpening: Sharpening) -> Tensor:
+    def _teacher_probs(self, logits: Tensor, sharpening: Sharpening, weights: Tensor | None = None) -> Tensor:
         temperature, center = sharpening
         if self.centering == "sinkhorn":
             gathered, first = self.gather(upcast(logits))
             return sinkhorn(gathered, temperature)[..., first : first + logits.shape[-2], :]
-        return sharpen(logits, temperature) if center is None else center.sharpen(logits, temperature)
-
-
-def _distilled(probs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    return {"entropy": entropy(probs), "spread": spread(targets)}
+        return sharpen(logits, temperature) if center is None else center.sharpen(logits, temperature, weights)
 
 
 @dataclass(frozen=True)
@@ -133,7 +130,7 @@ class InfoNCE:
             negatives = cosines.masked_fill(same[:, None], -math.inf).flatten(2).logsumexp(dim=-1)  # (V, B)
             positives = torch.einsum("vbk,gbk->gvb", outputs, targets) / self.temperature
             pairs = torch.logaddexp(positives, negatives) - positives  # (G, V, B)
-        return Term(_other_views(pairs), {"spread": spread(targets)})
+        return Term(_other_views(pairs), targets)
 
     def pairs(
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
@@ -146,7 +143,7 @@ class InfoNCE:
             negatives = cosines.masked_fill(same, -math.inf).logsumexp(dim=-1)  # (G, N, B)
             positives = torch.einsum("nbk,gnbk->gnb", outputs, targets) / self.temperature
             pairs = torch.logaddexp(positives, negatives) - positives
-        return Term(_mean(pairs, weights), {"spread": spread(targets)})
+        return Term(_mean(pairs, weights), targets)
 
     def _gathered(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The targets (..., A, K) of all images, and which of them (B, A) are of the same image as each of ours."""
@@ -175,7 +172,7 @@ class CodingRate:
         """Distances to the other global views, less the mean coding rate of the views."""
         outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         distances = (targets.unsqueeze(1) - outputs).square().sum(dim=-1) / 2  # (G, V, B)
-        return Term(_other_views(distances) - self._volume(outputs), {"spread": spread(targets)})
+        return Term(_other_views(distances) - self._volume(outputs), targets)
 
     def pairs(
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
@@ -183,7 +180,7 @@ class CodingRate:
         """Distances to the searched features, less the mean coding rate of the queries."""
         outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         distances = (targets - outputs).square().sum(dim=-1) / 2  # (G, N, B)
-        return Term(_mean(distances, weights) - self._volume(outputs), {"spread": spread(targets)})
+        return Term(_mean(distances, weights) - self._volume(outputs), targets)
 
     def _volume(self, outputs: Tensor) -> Tensor:
         gathered, _ = self.gather(outputs)  # (V, A, K)
@@ -214,7 +211,7 @@ class VICReg:
         outputs, targets = self._scaled(outputs), self._scaled(targets)
         distances = (targets.unsqueeze(1) - outputs).square().mean(dim=-1)  # (G, V, B)
         loss = self.invariance_weight * _other_views(distances) + self._regularisation(outputs)
-        return Term(loss, {"spread": spread(targets)})
+        return Term(loss, targets)
 
     def pairs(
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
@@ -223,7 +220,7 @@ class VICReg:
         outputs, targets = self._scaled(outputs), self._scaled(targets)
         distances = (targets - outputs).square().mean(dim=-1)  # (G, N, B)
         loss = self.invariance_weight * _mean(distances, weights) + self._regularisation(outputs)
-        return Term(loss, {"spread": spread(targets)})
+        return Term(loss, targets)
 
     def _scaled(self, outputs: Tensor) -> Tensor:
         return _l2_normalize(outputs) * math.sqrt(outputs.shape[-1])

@@ -23,6 +23,7 @@ class Output(NamedTuple):
 
     losses: dict[str, Tensor]  # their sum is the training loss (Eq. 2)
     diagnostics: dict[str, Tensor]  # scalars without gradient
+    spread_of: dict[str, Tensor]  # what the diagnostics of a spread are of, to join micro-batches: (..., B, C)
 
 
 class SCFS(nn.Module):
@@ -83,10 +84,16 @@ class SCFS(nn.Module):
             terms["view"] = self._data_term(student, teacher.pooled, teacher_temp)
         for i in range(len(self.student.search_heads)):
             terms |= self._layer_terms(i, student, teacher.maps[i].detach(), batch, teacher_temp)
-        diagnostics = {"feature_spread": spread(teacher.pooled)}
-        for name, term in terms.items():
-            diagnostics |= {f"{kind}/{name}": value for kind, value in term.diagnostics.items()}
-        return Output({name: term.loss for name, term in terms.items()}, diagnostics)
+        return self._output(terms, teacher.pooled)
+
+    def _output(self, terms: dict[str, Term], pooled: Tensor) -> Output:
+        """The losses of the terms, and diagnostics of them and of the pooled features (G, B, C)."""
+        losses = {name: term.loss for name, term in terms.items()}
+        entropies = {f"entropy/{name}": term.entropy for name, term in terms.items() if term.entropy is not None}
+        spread_of = {"feature_spread": pooled, **{f"spread/{name}": term.targets for name, term in terms.items()}}
+        spread_of = {name: outputs.detach() for name, outputs in spread_of.items()}
+        spreads = {name: spread(outputs, self.mean_over_processes) for name, outputs in spread_of.items()}
+        return Output(losses, entropies | spreads, spread_of)
 
     def _data_term(self, student: dict[Pass, Features], key_features: Tensor, teacher_temp: float) -> Term:
         """The contrast of pooled features (Eqs. 3-6). key_features: (G, B, C)."""
@@ -126,7 +133,7 @@ class SCFS(nn.Module):
             sharpening = Sharpening(teacher_temp, center if plan.search_center else None)
             terms["search"] = objective.pairs(query_outputs, targets, sharpening, weights)
         scale = self.search_weight / len(terms)
-        return {f"{name}/{self.layers[i]}": Term(scale * t.loss, t.diagnostics) for name, t in terms.items()}
+        return {f"{name}/{self.layers[i]}": t._replace(loss=scale * t.loss) for name, t in terms.items()}
 
     def _search(
         self, i: int, query_maps: Tensor, key_maps: Tensor, batch: ViewBatch

@@ -13,7 +13,7 @@ from scfs.method.heads import DataHead, EmbeddingHead, LayerHead, PooledSearchHe
 from scfs.method.modes import ObjectiveName
 from scfs.method.objectives import CodingRate, InfoNCE, Objective, SelfDistillation, VICReg
 from scfs.method.scfs import SCFS
-from scfs.pretrain.step import Learner
+from scfs.pretrain.step import PretrainLearner, schedule_at
 from scfs.training.convolution import use_gemm_weight_gradients
 from scfs.training.gradient_checkpointing import checkpoint_blocks
 from scfs.training.optim import build_optimizer
@@ -105,8 +105,9 @@ def start_from(method: SCFS, weights: str) -> str:
     return str(taken)
 
 
-def build_learner(config: Config, method: SCFS, device: torch.device) -> Learner:
+def build_learner(config: Config, method: SCFS, device: torch.device, *, num_images: int) -> PretrainLearner:
     """The method on its device with its optimizer, ready for one process or many."""
+    optim, steps_per_epoch = config.optim, num_images // config.optim.batch_size
     method = synchronise_batch_norms(method.to(device), device).train()
     if config.run.channels_last:
         method.to(memory_format=torch.channels_last)
@@ -118,8 +119,16 @@ def build_learner(config: Config, method: SCFS, device: torch.device) -> Learner
             encoder.backbone.compile()
     elif device.type == "cpu":
         use_gemm_weight_gradients(method.student)
-    optimizer = build_optimizer(config.optim.name, method.student)
-    return Learner(method, parallel(method, device), optimizer, Precision(config.optim.precision, device))
+    return PretrainLearner(
+        method,
+        parallel(method, device),
+        build_optimizer(optim.name, method.student),
+        Precision(optim.precision, device),
+        lambda step: schedule_at(config, step, steps_per_epoch),
+        clip=optim.clip,
+        clip_norm=optim.clip_norm,
+        seed=config.seed,
+    )
 
 
 def _recompute(backbone: Backbone) -> None:

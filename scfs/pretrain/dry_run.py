@@ -1,8 +1,6 @@
-import resource
 import time
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from torch import nn
 
@@ -10,10 +8,10 @@ from scfs.config import Config
 from scfs.data.loader import readable_image
 from scfs.data.views import MultiCrop
 from scfs.distributed import choose_device, is_rank_zero, process_group
-from scfs.pretrain.loop import Job, make_batches, prepare
+from scfs.pretrain.prepare import PreparedRun, prepare
 from scfs.pretrain.start import announce
-from scfs.pretrain.step import schedule_at, train_step
 from scfs.runs import layout
+from scfs.training.cpu import cpu_setup, peak_memory
 from scfs.visualize.pictures import save_views
 
 TIMED_STEPS, NUM_IMAGES = 4, 6
@@ -25,44 +23,35 @@ def preview(config: Config, *, name: str, console: Console) -> Path:
     Returns the picture of the views, the only thing that is written.
     """
     device = choose_device(config.run.device)
-    with process_group(device):
-        job = prepare(config, device, console)
-        student = job.learner.method.student
-        seconds = time_steps(job)
+    with process_group(device), cpu_setup(device, config.run.threads):
+        run = prepare(config, device, console)
+        student = run.learner.method.student
+        seconds = time_steps(run)
         facts = {
-            "images": len(job.source),
-            "steps": f"{job.total_steps} ({job.steps_per_epoch} an epoch, {job.config.optim.epochs} epochs)",
+            "images": len(run.source),
+            "steps": f"{run.total_steps} ({run.steps_per_epoch} an epoch, {run.config.optim.epochs} epochs)",
             "parameters": f"{_millions(student)} in the student, {_millions(student.backbone)} of them in its backbone",
             "memory": f"about {peak_memory(device) / 2**30:.1f} GB a process, without loader processes",
-            "a step": f"about {seconds:.2f} s, {job.config.optim.batch_size / seconds:.0f} images/s",
-            "the run": f"about {_duration(seconds * job.total_steps)}, without scores",
+            "a step": f"about {seconds:.2f} s, {run.config.optim.batch_size / seconds:.0f} images/s",
+            "the run": f"about {_duration(seconds * run.total_steps)}, without scores",
         }
-        announce(console, job.config, job.choices, {**layout.environment(device), **facts})
+        announce(console, run.config, run.choices, {**layout.environment(device), **facts})
         picture = layout.free_path(f"{name}-views", ".png")
         if is_rank_zero():
-            images = [readable_image(job.source, i)[0] for i in range(min(NUM_IMAGES, len(job.source)))]
-            save_views(picture, images, MultiCrop(**job.config.crops | {"colours": "loader"}), job.config.seed)
+            images = [readable_image(run.source, i)[0] for i in range(min(NUM_IMAGES, len(run.source)))]
+            save_views(picture, images, MultiCrop(**run.config.crops | {"colours": "loader"}), run.config.seed)
         console.print(f"example views: {picture}", highlight=False, soft_wrap=True)
         console.print("Nothing was trained or kept; leave --dry-run away to start.", highlight=False)
     return picture
 
 
-def time_steps(job: Job) -> float:
+def time_steps(run: PreparedRun) -> float:
     """Seconds of a step, data included; the first one, which warms up, does not count."""
-    optim, marks = job.config.optim, [time.perf_counter()]
-    for step, parts in zip(range(min(1 + TIMED_STEPS, job.total_steps)), make_batches(job, 0), strict=False):
-        schedule = schedule_at(job.config, step, job.steps_per_epoch)
-        views = [part.views for part in parts]
-        train_step(job.learner, views, schedule, clip=optim.clip, clip_norm=optim.clip_norm)
+    marks = [time.perf_counter()]
+    for step, batch in zip(range(min(1 + TIMED_STEPS, run.total_steps)), run.batches(0), strict=False):
+        run.learner.step(batch, step)
         marks.append(time.perf_counter())
     return (marks[-1] - marks[1]) / (len(marks) - 2) if len(marks) > 2 else marks[1] - marks[0]
-
-
-def peak_memory(device: torch.device) -> int:
-    """The most bytes that this process has used so far, on its device."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _millions(module: nn.Module) -> str:

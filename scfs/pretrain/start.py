@@ -8,7 +8,7 @@ from scfs.config import Config
 from scfs.distributed import gather, on_rank_zero
 from scfs.errors import UserError
 from scfs.pretrain.auto import Choice
-from scfs.pretrain.step import Learner
+from scfs.pretrain.step import PretrainLearner
 from scfs.runs import checkpoint, layout
 from scfs.runs.backbone_record import as_content
 from scfs.runs.resume import flat, saved_state
@@ -51,7 +51,7 @@ def refuse_differing(config: Config) -> None:
                 )
 
 
-def save(path: Path, step: int, config: Config, num_images: int, learner: Learner) -> None:
+def save(path: Path, step: int, config: Config, num_images: int, learner: PretrainLearner) -> None:
     """Everything a run needs to go on, in one file. All randomness is a function of (seed, step): none is stored."""
     method, size = learner.method, config.views.global_size
     networks = {"teacher": method.teacher, "student": method.student}

@@ -1,5 +1,4 @@
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -8,15 +7,19 @@ import torch
 from torch import Tensor, nn
 
 from scfs.config import Config
+from scfs.data.loader import LoadedViews, derive_seed
 from scfs.data.views import normalize_views
-from scfs.distributed import mean_over_processes, sum_over_processes, unsynchronised
-from scfs.errors import UserError
+from scfs.distributed import mean_over_processes, rank, sum_over_processes, unsynchronised
 from scfs.method.heads import ProjectionHead
-from scfs.method.scfs import SCFS
-from scfs.training.optim import clip_gradients, load_optimizer, set_rates
+from scfs.method.losses import spread
+from scfs.method.scfs import SCFS, Output
+from scfs.training.gradients import Clip, Gradients, check_finite
+from scfs.training.optim import load_optimizer, set_rates
 from scfs.training.precision import Precision
 from scfs.training.schedules import cosine, linear_warmup
 from scfs.view_batch import ViewBatch
+
+NOT_FINITE = "lower optim.lr or lengthen optim.warmup_epochs, and start again or resume from the last checkpoint"
 
 
 class StepSchedule(NamedTuple):
@@ -64,13 +67,80 @@ def schedule_at(config: Config, step: int, steps_per_epoch: int) -> StepSchedule
 
 
 @dataclass(frozen=True)
-class Learner:
-    """What learns, and how it moves."""
+class PretrainLearner:
+    """Student, teacher and centers, and how they learn."""
 
     method: SCFS
     parallel: nn.Module  # the method, or the method wrapped so that processes share gradients
     optimizer: torch.optim.Optimizer
     precision: Precision
+    schedule: Callable[[int], StepSchedule]
+    clip: Clip = "per-tensor"
+    clip_norm: float = 3.0
+    seed: int = 0
+
+    def step(self, batch: Sequence[LoadedViews], step: int) -> dict[str, float]:
+        """A step on the micro-batches of this process; returns losses, diagnostics and rates, as logged."""
+        torch.manual_seed(derive_seed(self.seed, step, rank()))  # drop path
+        schedule = self.schedule(step)
+        return self.update([part.views for part in batch], schedule) | schedule.rates()
+
+    def update(self, micro_batches: Sequence[ViewBatch], schedule: StepSchedule) -> dict[str, float]:
+        """Move student, centers and teacher, unless the loss or a gradient is not finite.
+
+        Returns the losses and diagnostics by name: of all micro-batches and all processes. In float16 a step whose
+        scaled gradients overflow is left out: the student, the centers and the teacher stay as they are.
+        """
+        method, optimizer, precision = self.method, self.optimizer, self.precision
+        set_rates(optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay)
+        optimizer.zero_grad(set_to_none=True)
+        values = self._backward(micro_batches, schedule.teacher_temp)
+        if schedule.last_layer_frozen and isinstance(method.student.head, ProjectionHead):
+            method.student.head.last.weight.grad = None
+        precision.unscale(optimizer)
+        gradients = Gradients(method.student.parameters())
+        numbers, norms, overflowed = check_finite(
+            values, gradients, step=schedule.step, remedy=NOT_FINITE, may_overflow=precision.scales_loss
+        )
+        if overflowed:
+            precision.skip(optimizer)
+            for center in method.centers():
+                center.discard()
+            return numbers
+        gradients.clip(self.clip, self.clip_norm, norms)
+        precision.step(optimizer)
+        sum_over_processes(center.pending for center in method.centers())
+        for center in method.centers():
+            center.commit()
+        method.update_teacher(schedule.momentum)
+        return numbers
+
+    def _backward(self, micro_batches: Sequence[ViewBatch], teacher_temp: float) -> dict[str, Tensor]:
+        """The gradients of all micro-batches, after the last of which processes meet; returns named scalars."""
+        count = len(micro_batches)
+        parts: list[dict[str, Tensor]] = []
+        spread_of: list[dict[str, Tensor]] = []
+        for number, batch in enumerate(micro_batches, start=1):
+            with nullcontext() if number == count else unsynchronised(self.parallel):
+                losses, diagnostics, outputs = self._forward(batch, teacher_temp)
+                loss = torch.stack(list(losses.values())).sum()
+                if count > 1:
+                    spread_of.append(outputs)
+                del outputs  # needed no more, and large
+                self.precision.backward(loss * (1 / count))
+            named = {"loss": loss, **{f"loss/{name}": value for name, value in losses.items()}, **diagnostics}
+            parts.append({name: value.detach() for name, value in named.items()})
+        means = torch.stack([torch.stack(list(part.values())) for part in parts]).mean(dim=0)
+        values = dict(zip(parts[0], means, strict=True))
+        for name in spread_of[0] if spread_of else ():  # a spread is not the mean of those of its parts
+            values[name] = spread(torch.cat([each[name] for each in spread_of], dim=-2), mean_over_processes)
+        return values
+
+    def _forward(self, batch: ViewBatch, teacher_temp: float) -> Output:
+        views = normalize_views(batch.to(self.precision.device))
+        with self.precision.autocast():
+            output: Output = self.parallel(views, teacher_temp)
+        return output
 
     def state_dict(self) -> dict[str, Any]:
         """Networks, centers, optimizer and loss scale: all that moves."""
@@ -85,50 +155,3 @@ class Learner:
         self.method.load_state_dict(state["method"])
         load_optimizer(self.optimizer, state["optimizer"])
         self.precision.load_state_dict(state["precision"])
-
-
-def train_step(
-    learner: Learner, batches: Sequence[ViewBatch], schedule: StepSchedule, *, clip: str, clip_norm: float
-) -> dict[str, float]:
-    """One update of student, centers and teacher from one or more parts of a batch.
-
-    Returns the losses and diagnostics by name, as logged: means over the parts and over all processes.
-    """
-    method, optimizer, precision = learner.method, learner.optimizer, learner.precision
-    set_rates(optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay)
-    optimizer.zero_grad(set_to_none=True)
-    parts = [
-        _backward(learner, batch, schedule.teacher_temp, share=1 / len(batches), last=i == len(batches))
-        for i, batch in enumerate(batches, start=1)
-    ]
-    means = mean_over_processes(torch.stack([torch.stack(list(part.values())) for part in parts]).mean(dim=0))
-    numbers = dict(zip(parts[0], means.tolist(), strict=True))
-    if not math.isfinite(numbers["loss"]):  # before anything moves
-        raise UserError(
-            f"The loss became {numbers['loss']} at step {schedule.step}; lower optim.lr or lengthen "
-            "optim.warmup_epochs, and start again or resume from the last checkpoint."
-        )
-    if schedule.last_layer_frozen and isinstance(method.student.head, ProjectionHead):
-        method.student.head.last.weight.grad = None
-    precision.unscale(optimizer)
-    clip_gradients(method.student.parameters(), clip, clip_norm)
-    precision.step(optimizer)
-    sum_over_processes(center.pending for center in method.centers())
-    for center in method.centers():
-        center.commit()
-    method.update_teacher(schedule.momentum)
-    return numbers
-
-
-def _backward(
-    learner: Learner, batch: ViewBatch, teacher_temp: float, *, share: float, last: bool
-) -> dict[str, Tensor]:
-    """Add the gradients of one part of a batch; processes meet after the last part only."""
-    views = normalize_views(batch.to(learner.precision.device))
-    with nullcontext() if last else unsynchronised(learner.parallel):
-        with learner.precision.autocast():
-            losses, diagnostics = learner.parallel(views, teacher_temp)
-        loss = torch.stack(list(losses.values())).sum()
-        learner.precision.backward(loss * share)
-    named = {"loss": loss, **{f"loss/{name}": value for name, value in losses.items()}, **diagnostics}
-    return {name: value.detach() for name, value in named.items()}

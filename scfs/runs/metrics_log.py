@@ -1,14 +1,16 @@
 import importlib
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch.utils.tensorboard import SummaryWriter
 
-from scfs.distributed import is_rank_zero
+from scfs.distributed import is_rank_zero, on_rank_zero
 from scfs.errors import UserError
 from scfs.runs.files import write_text
 from scfs.runs.layout import METRICS
@@ -36,18 +38,29 @@ class MetricsLog:
         for sink in self.sinks:
             sink.write(row)
 
-    def close(self) -> None:
-        """Flush and end every sink."""
-        for sink in self.sinks:
-            sink.close()
 
+@contextmanager
+def open_log(
+    folder: Path | None, start_step: int = 0, loggers: Sequence[str] = (), settings: dict[str, Any] | None = None
+) -> Iterator[MetricsLog]:
+    """metrics.jsonl and TensorBoard in a folder, and the loggers that were chosen; of several processes, rank zero's.
 
-def open_log(folder: Path, start_step: int, loggers: Sequence[str], settings: dict[str, Any]) -> MetricsLog:
-    """metrics.jsonl and TensorBoard, and what else was asked for; of several processes the first one logs."""
-    if not is_rank_zero():
-        return MetricsLog([])
-    chosen = [LOGGERS[name](folder, start_step, settings) for name in loggers]
-    return MetricsLog([JsonLines(folder, start_step), TensorBoard(folder, start_step), *chosen])
+    However the block ends, every sink is flushed and closed. Without a folder nothing is logged.
+    """
+    sinks: list[Sink] = []
+    with ExitStack() as stack:
+
+        def open_sinks(folder: Path) -> None:
+            folder.mkdir(exist_ok=True)
+            chosen = [partial(LOGGERS[name], settings=settings or {}) for name in loggers]
+            wanted: list[Callable[[Path, int], Sink]] = [JsonLines, TensorBoard, *chosen]
+            for open_sink in wanted:
+                sinks.append(open_sink(folder, start_step))
+                stack.callback(sinks[-1].close)
+
+        if folder is not None:
+            on_rank_zero(lambda: open_sinks(folder) if is_rank_zero() else None)
+        yield MetricsLog(sinks)
 
 
 class JsonLines:
@@ -68,10 +81,10 @@ class JsonLines:
 
 
 class TensorBoard:
-    """The same for TensorBoard; a resumed run hides what came after its start."""
+    """The same for TensorBoard; what came after the start of a resumed run, or before that of a new one, is hidden."""
 
     def __init__(self, folder: Path, start_step: int):
-        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else None)
+        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else 0)
 
     def write(self, row: LogRow) -> None:
         for name, value in _values(row).items():
@@ -99,14 +112,17 @@ class Wandb:
 
 
 class Mlflow:
-    """The same for MLflow, where MLFLOW_TRACKING_URI says."""
+    """The same for MLflow, where MLFLOW_TRACKING_URI points. As with Wandb, a resumed run goes on with its id there."""
 
     def __init__(self, folder: Path, start_step: int, settings: dict[str, Any]):
-        self.mlflow = _imported("mlflow")
+        self.mlflow, kept = _imported("mlflow"), folder / "mlflow_id"
         self.mlflow.set_experiment("scfs")
-        self.mlflow.start_run(run_name=folder.name)
+        if start_step and kept.exists():
+            self.mlflow.start_run(run_id=kept.read_text(encoding="utf-8"))
+        else:
+            run = self.mlflow.start_run(run_name=folder.name)
+            kept.write_text(run.info.run_id, encoding="utf-8")
         self.mlflow.log_dict(settings, "settings.json")
-        self.mlflow.log_param("first_step", start_step)
 
     def write(self, row: LogRow) -> None:
         self.mlflow.log_metrics(_values(row), step=int(row["step"]))
@@ -115,7 +131,7 @@ class Mlflow:
         self.mlflow.end_run()
 
 
-LOGGERS: dict[str, Callable[[Path, int, dict[str, Any]], Sink]] = {"wandb": Wandb, "mlflow": Mlflow}
+LOGGERS: dict[str, Callable[..., Sink]] = {"wandb": Wandb, "mlflow": Mlflow}
 
 
 def check_loggers(names: Sequence[str]) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 
 class Interrupt:
-    """Turns Ctrl-C and a polite kill into a wish to stop, so that the step in hand is finished and saved.
+    """Turns Ctrl-C and SIGTERM into a request to stop, so that the current step is finished and saved.
 
     A second signal stops at once.
     """
@@ -11,7 +11,7 @@ class Interrupt:
     signals = (signal.SIGINT, signal.SIGTERM)
 
     def __init__(self) -> None:
-        self.wished = False
+        self.requested = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupt":
@@ -23,6 +23,6 @@ class Interrupt:
             signal.signal(number, handler)
 
     def _on_signal(self, *_: object) -> None:
-        if self.wished:
+        if self.requested:
             raise KeyboardInterrupt
-        self.wished = True
+        self.requested = True

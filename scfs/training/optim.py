@@ -1,4 +1,3 @@
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -41,7 +40,10 @@ def build_optimizer(name: str, module: nn.Module, *, nesterov: bool = False) -> 
             fallback_lr_scale=0.2,
         )
     if name == "lars":
-        return Lars(groups, lr=0.0, momentum=0.9)  # adapts the rates of weights, not of biases and norms
+        # As in DINO, the rates of weights are adapted, whatever their decay is now, and those of biases and norms are
+        # not; timm's default adapts a group only while it decays.
+        decaying, others = groups
+        return Lars([{**decaying, "always_adapt": True}, {**others, "always_adapt": False}], lr=0.0, momentum=0.9)
     return torch.optim.AdamW(groups, lr=0.0, fused=True)
 
 
@@ -60,19 +62,3 @@ def set_rates(optimizer: torch.optim.Optimizer, *, lr: float, weight_decay: floa
         group["lr"] = lr
         if group["decays"]:
             group["weight_decay"] = weight_decay
-
-
-@torch.no_grad()
-def clip_gradients(parameters: Iterable[Tensor], clip: str, max_norm: float) -> None:
-    """Bound the norm of each gradient by itself (`per-tensor`, as the released code), of all together, or of none."""
-    with_grad = [p for p in parameters if p.grad is not None]
-    if clip == "total":
-        nn.utils.clip_grad_norm_(with_grad, max_norm)
-    elif clip == "per-tensor":
-        grads = [p.grad for p in with_grad if p.grad is not None]
-        norms = torch.stack(torch._foreach_norm(grads)).tolist()  # one wait for a GPU
-        too_long = [
-            (grad, max_norm / (norm + 1e-6)) for grad, norm in zip(grads, norms, strict=True) if norm > max_norm
-        ]
-        if too_long:
-            torch._foreach_mul_([grad for grad, _ in too_long], [scale for _, scale in too_long])

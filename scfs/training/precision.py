@@ -4,6 +4,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scfs.training.gradients import NotFiniteError
+
+MIN_SCALE = 2.0**-8  # of the loss in float16, which starts at 2^16 and halves at each overflow
+
 
 class Precision:
     """The arithmetic of a step: float32, or half precision where torch finds it safe.
@@ -28,10 +32,25 @@ class Precision:
         """Gradients in their true size, before they are clipped."""
         self.scaler.unscale_(optimizer)
 
+    @property
+    def scales_loss(self) -> bool:
+        """Whether the loss is scaled up, so that gradients may overflow now and then."""
+        return self.scaler.is_enabled()
+
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Move the parameters, unless their scaled gradients overflowed."""
+        """Move the parameters."""
         self.scaler.step(optimizer)
         self.scaler.update()
+
+    def skip(self, optimizer: torch.optim.Optimizer) -> None:
+        """Leave out a step whose scaled gradients overflowed: nothing moves, and the scale is lowered."""
+        optimizer.zero_grad(set_to_none=True)
+        self.step(optimizer)
+        if self.scaler.get_scale() < MIN_SCALE:
+            raise NotFiniteError(
+                "Gradients overflow float16 in every step, however little the loss is scaled; choose bfloat16 or "
+                "float32, or lower the learning rate."
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """The scale and its history; empty without scaling."""

@@ -7,13 +7,13 @@ from scfs.data.loader import (
     ViewDataset,
     centre_loader,
     epoch_order,
-    num_cores,
     num_workers,
     readable_image,
     view_loader,
 )
 from scfs.data.sources import SceneSource
 from scfs.data.views import MultiCrop
+from scfs.distributed import num_cores
 from scfs.errors import UserError
 
 IMAGES, BATCH, EPOCHS = 11, 4, 2  # two steps an epoch, three images left over

@@ -25,17 +25,17 @@ ONE = (*QUICK, "--rates", 0.1)
 
 
 class Stopping(loop.Interrupt):
-    """Wishes to stop when it has been asked a number of times."""
+    """Asks to stop when it has been asked a number of times."""
 
     asked, at = 0, 2
 
     @property
-    def wished(self):
+    def requested(self):
         type(self).asked += 1
         return self.asked == self.at
 
-    @wished.setter
-    def wished(self, _): ...
+    @requested.setter
+    def requested(self, _): ...
 
 
 def test_every_later_command_takes_the_network(scfs, trained, photos, tmp_path):

@@ -31,7 +31,7 @@ def test_probes_learn_as_torch_would_one_by_one():
     batches = [(torch.randn(8, 5), torch.randint(3, (8,)), torch.rand(8) < 0.3) for _ in range(6)]
     learner = ProbeLearner(probes, batch_size=8, total_steps=6, alone=True)
     for step, batch in enumerate(batches):
-        learner.learn(Batch(*batch), step)
+        learner.step(Batch(*batch), step)
     for p, (weight, bias) in enumerate(start):
         weight, bias = weight.requires_grad_(), bias.requires_grad_()
         plain = torch.optim.SGD([weight, bias], lr=rates[p % 2] * 8 / 256, momentum=0.9)
@@ -91,17 +91,17 @@ def test_a_stopped_probe_goes_on_exactly(scfs, trained, photos, monkeypatch, cac
     whole = load_probe(trained)
 
     class Stopping(loop.Interrupt):
-        """Wishes to stop at the third step."""
+        """Asks to stop at the third step."""
 
         asked = 0
 
         @property
-        def wished(self):
+        def requested(self):
             type(self).asked += 1
             return self.asked == 3
 
-        @wished.setter
-        def wished(self, _): ...
+        @requested.setter
+        def requested(self, _): ...
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "Interrupt", Stopping)

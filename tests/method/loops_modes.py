@@ -82,7 +82,7 @@ def contrast_views(student: Tensor, teacher: Tensor, center: list[float], given:
 def search_term(
     i: int, contrast: str, given: Given, *, searched_views: int, centered: bool
 ) -> tuple[Tensor, list[list[float]]]:
-    """The loss and the teacher's logits (M, K) of all pairs."""
+    """The loss, and the teacher's logits (M, K) of the pairs that count."""
     queries = given.student_global if contrast == "scfs-no-multicrop" else given.student_local
     num_queries, num_images = queries.maps[i].shape[:2]
     pairs = []  # global view, query view, image
@@ -109,4 +109,4 @@ def search_term(
     center = given.centers[given.layers[i]] if centered else None
     probs = [softmax(row, center, given.teacher_temp) for row in logits]
     contrasted = [(student[v, b], p, w) for (_, v, b), p, w in zip(pairs, probs, weights, strict=True)]
-    return search_loss(contrasted, given.student_temp), logits
+    return search_loss(contrasted, given.student_temp), [row for row, w in zip(logits, weights, strict=True) if w]

@@ -62,7 +62,7 @@ def test_no_gradient_goes_through_the_search(contrast, variant):
 
 def test_diagnostics_of_every_head_have_no_gradient():
     for contrast, variant in EVERY_MODE:
-        losses, diagnostics = make_model(contrast, variant)(make_batch(), TEACHER_TEMP)
+        losses, diagnostics, _ = make_model(contrast, variant)(make_batch(), TEACHER_TEMP)
         expected = {f"{kind}/{term}" for kind in ("entropy", "spread") for term in losses}
         assert diagnostics.keys() == {"feature_spread", *expected}
         for name, value in diagnostics.items():

@@ -10,9 +10,9 @@ import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from scfs.pretrain import loop
+from scfs.pretrain import job
 from scfs.pretrain.build import build_method
-from scfs.pretrain.step import schedule_at
+from scfs.pretrain.step import PretrainLearner, schedule_at
 from scfs.runs import checkpoint
 
 CONTRASTS = ["dino-no-multicrop", "dino", "dino-multilayer", "scfs", "roi-crop", "scfs-no-multicrop"]
@@ -25,7 +25,7 @@ def rows(run, timed=False):
 
 def train(config, tmp_path, name="run", resume=False):
     config = config.model_copy(update={"run": config.run.model_copy(update={"folder": str(tmp_path / name)})})
-    return loop.pretrain(config, name="tiny", resume=resume, console=Console(quiet=True))
+    return job.pretrain(config, name="tiny", resume=resume, console=Console(quiet=True))
 
 
 @pytest.mark.parametrize("variant", ["paper", "released"])
@@ -61,14 +61,14 @@ def test_settings_train(tiny, tmp_path, flags):
 
 def interrupted_after(step, monkeypatch):
     """A stop signal during a step, as from Ctrl-C or a scheduler."""
-    real = loop.train_step
+    real = PretrainLearner.step
 
-    def train_step(*args, **kwargs):
-        if args[2].step == step:
+    def stopped_step(learner, batch, number):
+        if number == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return real(*args, **kwargs)
+        return real(learner, batch, number)
 
-    monkeypatch.setattr(loop, "train_step", train_step)
+    monkeypatch.setattr(PretrainLearner, "step", stopped_step)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 import json
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from scfs.errors import UserError
 from scfs.runs.layout import read_metrics
@@ -10,13 +12,11 @@ from scfs.runs.metrics_log import open_log
 
 
 def test_rows_after_the_start_are_cut_off(tmp_path):
-    log = open_log(tmp_path, 0, (), {})
-    for step in (1, 2, 3):
-        log.write({"step": step, "loss": step / 2})
-    log.close()
-    log = open_log(tmp_path, 2, (), {})
-    log.write({"step": 3, "loss": 9.0})
-    log.close()
+    with open_log(tmp_path) as log:
+        for step in (1, 2, 3):
+            log.write({"step": step, "loss": step / 2})
+    with open_log(tmp_path, 2) as log:
+        log.write({"step": 3, "loss": 9.0})
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert (
         rows == read_metrics(tmp_path) == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 1.0}, {"step": 3, "loss": 9.0}]
@@ -25,9 +25,8 @@ def test_rows_after_the_start_are_cut_off(tmp_path):
 
 def test_other_processes_write_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
-    log = open_log(tmp_path, 0, ("wandb",), {})
-    log.write({"step": 1, "loss": 1.0})
-    log.close()
+    with open_log(tmp_path, 0, ("wandb",), {}) as log:
+        log.write({"step": 1, "loss": 1.0})
     assert not list(tmp_path.iterdir())
 
 
@@ -36,36 +35,77 @@ def test_wandb_gets_the_same_rows_and_goes_on_with_a_resumed_run(tmp_path, monke
     run = SimpleNamespace(log=lambda row, step: said.append((step, row)), finish=lambda: said.append("finished"))
     fake = SimpleNamespace(init=lambda **options: said.append(options) or run)
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    log = open_log(tmp_path / "", 0, ("wandb",), {"seed": 3})
-    log.write({"step": 7, "loss": 2.0})
-    log.close()
+    with open_log(tmp_path / "", 0, ("wandb",), {"seed": 3}) as log:
+        log.write({"step": 7, "loss": 2.0})
     assert said[0]["name"] == tmp_path.name
     assert said[0]["config"] == {"seed": 3}
     assert said[1:] == [(7, {"loss": 2.0}), "finished"]
     for start_step in (7, 0):
-        open_log(tmp_path, start_step, ("wandb",), {}).close()
+        with open_log(tmp_path, start_step, ("wandb",), {}):
+            pass
     first, resumed, anew = (words["id"] for words in said if isinstance(words, dict))
     assert first == resumed != anew
 
 
-def test_mlflow_gets_the_same_rows(tmp_path, monkeypatch):
-    said = []
+class FakeMlflow:
+    """Keeps what it is asked; runs are numbered."""
 
-    class Fake:
-        def __getattr__(self, name):
-            return lambda *words, **options: said.append((name, words, options))
+    def __init__(self):
+        self.calls, self.started = [], 0
 
-    monkeypatch.setitem(sys.modules, "mlflow", Fake())
-    log = open_log(tmp_path, 0, ("mlflow",), {"seed": 3})
-    log.write({"step": 7, "loss": 2.0})
-    log.close()
-    assert ("start_run", (), {"run_name": tmp_path.name}) in said
-    assert ("log_metrics", ({"loss": 2.0},), {"step": 7}) in said
-    assert said[-1][0] == "end_run"
+    def start_run(self, **options):
+        self.calls.append(("start_run", (), options))
+        self.started += "run_id" not in options
+        return SimpleNamespace(info=SimpleNamespace(run_id=f"id{self.started}"))
+
+    def __getattr__(self, name):
+        return lambda *words, **options: self.calls.append((name, words, options))
+
+
+def test_mlflow_gets_the_same_rows_and_goes_on_with_a_resumed_run(tmp_path, monkeypatch):
+    fake = FakeMlflow()
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    with open_log(tmp_path, 0, ("mlflow",), {"seed": 3}) as log:
+        log.write({"step": 7, "loss": 2.0})
+    assert ("log_metrics", ({"loss": 2.0},), {"step": 7}) in fake.calls
+    assert fake.calls[-1][0] == "end_run"
+    for start_step in (7, 0):
+        with open_log(tmp_path, start_step, ("mlflow",), {}):
+            pass
+    started = [options for name, _, options in fake.calls if name == "start_run"]
+    new = {"run_name": tmp_path.name}
+    assert started == [new, {"run_id": "id1"}, new]
+    assert not any(name == "log_param" for name, _, _ in fake.calls)  # one cannot be changed on resuming
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UserError("refused")])
+def test_every_sink_is_closed_on_the_way_out(tmp_path, monkeypatch, error):
+    fake = FakeMlflow()
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    with pytest.raises(error if isinstance(error, type) else type(error)), open_log(tmp_path, 0, ("mlflow",)) as log:
+        log.write({"step": 1, "loss": 2.0})
+        raise error
+    assert fake.calls[-1][0] == "end_run"
+    assert scalars(tmp_path, "loss") == [(1, 2.0)]
+
+
+def test_a_new_start_hides_what_tensorboard_showed(tmp_path):
+    """As after a stop before the first checkpoint, or a probe that is made once more."""
+    for value in (1.0, 2.0):
+        with open_log(tmp_path) as log:
+            log.write({"step": 1, "loss": value})
+        time.sleep(1.1)  # event files are named and ordered by the second
+    assert scalars(tmp_path, "loss") == [(1, 2.0)]
+
+
+def scalars(folder, name):
+    board = EventAccumulator(str(folder / "tensorboard"))
+    board.Reload()
+    return [(event.step, event.value) for event in board.Scalars(name)]
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_logger_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UserError, match=f"run.loggers names '{name}'"):
-        open_log(tmp_path, 0, (name,), {})
+    with pytest.raises(UserError, match=f"run.loggers names '{name}'"), open_log(tmp_path, 0, (name,), {}):
+        pass

@@ -10,9 +10,12 @@ from scfs.data.loader import LabelledViews
 from scfs.data.views import normalize
 from scfs.distributed import parallel, synchronise_batch_norms
 from scfs.training.convolution import use_gemm_weight_gradients
+from scfs.training.gradients import Gradients, check_finite
 from scfs.training.optim import build_optimizer, set_rates
 from scfs.training.precision import Precision
 from scfs.training.schedules import cosine
+
+NOT_FINITE = "lower --rates, or leave the highest of them out"
 
 
 class Classifier(nn.Module):
@@ -63,8 +66,8 @@ class ClassifierLearner:
         self.rate, self.weight_decay, self.total_steps = rate, weight_decay, total_steps
         self.precision, self.device = Precision(precision, device), device
 
-    def learn(self, batch: LabelledViews, step: int) -> dict[str, float]:
-        """Take a step on views of the images that are this process's."""
+    def step(self, batch: LabelledViews, step: int) -> dict[str, float]:
+        """Take a step on views of the images that are this process's, unless its loss or gradients are not finite."""
         rate = cosine(step, self.total_steps, start=self.rate, end=0.0)
         set_rates(self.optimizer, lr=rate, weight_decay=self.weight_decay)
         images = normalize(batch.views.to(self.device, non_blocking=True))
@@ -72,8 +75,16 @@ class ClassifierLearner:
             loss = F.cross_entropy(self.module(images).float(), batch.labels.to(self.device))
         self.optimizer.zero_grad()
         self.precision.backward(loss)
-        self.precision.step(self.optimizer)
-        return {"loss": float(loss.detach())}
+        self.precision.unscale(self.optimizer)
+        gradients = Gradients(self.classifier.parameters())
+        numbers, _, overflowed = check_finite(
+            {"loss": loss.detach()}, gradients, step=step, remedy=NOT_FINITE, may_overflow=self.precision.scales_loss
+        )
+        if overflowed:
+            self.precision.skip(self.optimizer)
+        else:
+            self.precision.step(self.optimizer)
+        return numbers | {"lr": rate}
 
     def state_dict(self) -> dict[str, Any]:
         """Network, optimizer and scale."""

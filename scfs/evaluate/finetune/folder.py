@@ -14,7 +14,7 @@ from scfs.runs import checkpoint, layout
 from scfs.runs.backbone_record import FINE_TUNED, as_content
 from scfs.runs.files import read_json, write_json
 from scfs.runs.results import run_of
-from scfs.training.loop import FREE
+from scfs.training.resumable import FREE
 
 GRID = "grid.json"
 
@@ -48,12 +48,12 @@ def _kept(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in FREE}
 
 
-def read_grid(folder: Path) -> dict[str, float]:
-    """What each tried pair of rate and weight decay scored on held-out images, by its name."""
+def read_grid(folder: Path) -> dict[str, float | None]:
+    """What each tried pair of rate and weight decay scored on held-out images, by its name; None: it diverged."""
     return read_json(folder / GRID, {})
 
 
-def write_grid(folder: Path, scores: dict[str, float]) -> None:
+def write_grid(folder: Path, scores: dict[str, float | None]) -> None:
     """Keep them."""
     write_json(folder / GRID, scores)
 

@@ -8,7 +8,6 @@ from rich.console import Console
 from scfs import distributed
 from scfs.backbones import Backbone
 from scfs.data.lists import read_names
-from scfs.data.loader import num_cores
 from scfs.data.selection import class_balanced, named_in
 from scfs.data.sources import Source
 from scfs.evaluate.finetune.folder import open_folder, read_grid, save_classifier
@@ -19,8 +18,7 @@ from scfs.evaluate.target import open_eval_target
 from scfs.runs.files import digest_of
 from scfs.runs.metric import Metric
 from scfs.runs.results import record, results_folder
-from scfs.training.cpu import keep_freed_memory
-from scfs.training.loop import forget
+from scfs.training.cpu import cpu_setup
 
 
 def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
@@ -29,10 +27,7 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
     Rate and weight decay are chosen on images held out of training, never on those that are scored.
     """
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
-    with distributed.process_group(device):
-        torch.set_num_threads(num_cores())
-        if device.type == "cpu":
-            keep_freed_memory()
+    with distributed.process_group(device), cpu_setup(device):
         kept_in = results_folder(target, console) if settings.start == "weights" else None
         eval_target = open_eval_target(target, settings, device, console)
         if settings.start == "scratch":
@@ -46,10 +41,11 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
         folder = Path(distributed.on_rank_zero(lambda: str(open_folder(target, settings.out, work))))
         about = f"{_title(settings)} of {eval_target}, {len(source)} of them with labels"
         console.print(f"{about}\nfolder   {folder}", highlight=False, soft_wrap=True)
-        cell, state = tuning.choose(folder), folder / "state.pt"
-        classifier, accuracy = tuning.work(cell, source, eval_target.val, state=state)
+        cell, files = tuning.choose(folder), tuning.files(folder, "state.pt")
+        classifier, accuracy = tuning.work(cell, source, eval_target.val, files=files)
         metrics = accuracy.metrics(first="mean per class" if tuning.metric == "per_class" else "top-1")
-        if distributed.is_rank_zero():
+
+        def keep() -> None:
             console.print(metrics_table({str(cell): metrics}))
             details = {"held out": read_grid(folder), "rate": cell.rate, "weight_decay": cell.weight_decay}
             result = eval_target.result(
@@ -58,7 +54,9 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
             record(kept_in or folder, result, console)
             path = save_classifier(folder, classifier, eval_target.classes, eval_target.size)
             console.print(f"network  {path}", highlight=False, soft_wrap=True)
-        forget(state)
+
+        distributed.on_rank_zero(keep)
+        files.remove_state()
     return metrics
 
 

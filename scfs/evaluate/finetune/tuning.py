@@ -14,12 +14,14 @@ from scfs.data.sources import Source
 from scfs.errors import UserError
 from scfs.evaluate.accuracy import Accuracy
 from scfs.evaluate.features import say_unreadable
-from scfs.evaluate.finetune.classifier import Classifier, ClassifierLearner
+from scfs.evaluate.finetune.classifier import NOT_FINITE, Classifier, ClassifierLearner
 from scfs.evaluate.finetune.folder import read_grid, write_grid
 from scfs.evaluate.finetune.settings import Finetune
 from scfs.evaluate.knn.neighbours import ranked_hits
 from scfs.evaluate.target import EvalTarget
-from scfs.training.loop import TrainingPlan, fit, forget
+from scfs.training.gradients import NotFiniteError
+from scfs.training.loop import TrainingPlan
+from scfs.training.resumable import TrainingFiles, fit
 
 PER_CLASS = ("aircraft", "pets")  # data sets whose protocol counts all classes alike
 
@@ -81,22 +83,32 @@ class Tuning:
         for number, cell in enumerate(cells):
             if str(cell) in scores:
                 continue
-            state = folder / f"state_{number}.pt"
-            _, accuracy = self.work(cell, rest, judges, state=state, title=str(cell))
-            scores[str(cell)] = accuracy.top1
+            files = self.files(folder, f"state_{number}.pt", f"cell_{number}")
+            try:
+                scores[str(cell)] = self.work(cell, rest, judges, files=files, title=str(cell))[1].top1
+                found = f"{scores[str(cell)]:.1%} of {len(judges)} held-out images"
+            except NotFiniteError as error:  # of another pair, training may go well
+                scores[str(cell)], found = None, f"left out. {error}"
             distributed.on_rank_zero(lambda: write_grid(folder, scores))
-            forget(state)
-            console.print(f"{cell}: {accuracy.top1:.1%} of {len(judges)} held-out images", highlight=False)
-        return max(cells, key=lambda cell: scores[str(cell)])
+            files.remove_state()
+            console.print(f"{cell}: {found}", highlight=False, soft_wrap=True)
+        usable = {str(cell): score for cell in cells if (score := scores[str(cell)]) is not None}
+        if not usable:
+            raise NotFiniteError(f"Training diverged with every pair of rate and weight decay; {NOT_FINITE}.")
+        return max((cell for cell in cells if str(cell) in usable), key=lambda cell: usable[str(cell)])
+
+    def files(self, folder: Path, state: str, curves: str = "") -> TrainingFiles:
+        """Where a training keeps its state and its curves."""
+        return TrainingFiles(folder / state, folder / curves, self.settings.model_dump(mode="json"))
 
     def work(
-        self, cell: Cell, source: Source, scored: Source, *, state: Path, title: str = ""
+        self, cell: Cell, source: Source, scored: Source, *, files: TrainingFiles, title: str = ""
     ) -> tuple[Classifier, Accuracy]:
         """Fine-tune a copy of the backbone on some images and score it on others."""
         settings, eval_target, batch_size = self.settings, self.eval_target, self.batch_size(source)
         steps_per_epoch = len(source) // batch_size
         total_steps = settings.steps or settings.epochs * steps_per_epoch
-        course = TrainingPlan(steps_per_epoch, total_steps, state, settings.model_dump(mode="json"), title)
+        plan = TrainingPlan(steps_per_epoch, total_steps, batch_size, title=title)
         learner = ClassifierLearner(
             eval_target.backbone,
             len(eval_target.classes),
@@ -113,14 +125,14 @@ class Tuning:
             return crop_batches(
                 CropDataset(source, eval_target.size, settings.seed),
                 batch_size=batch_size,
-                epochs=course.epochs,
+                epochs=plan.epochs,
                 start_step=first_step,
                 workers=settings.workers,
                 device=eval_target.device,
                 on_unreadable=say_unreadable(self.console),
             )
 
-        fit(learner, batches, course, console=self.console)
+        fit(learner, batches, plan, files=files, console=self.console)
         return learner.classifier, self.score(learner.classifier, scored)
 
     def score(self, classifier: Classifier, source: Source) -> Accuracy:

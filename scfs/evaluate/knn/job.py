@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from scfs.distributed import choose_device, is_rank_zero, process_group
@@ -14,6 +15,7 @@ from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import open_eval_target
 from scfs.runs.metric import Metric
 from scfs.runs.results import record, results_folder
+from scfs.training.cpu import cpu_setup
 
 
 def knn(target: str, settings: Knn, console: Console) -> list[Metric]:
@@ -21,7 +23,13 @@ def knn(target: str, settings: Knn, console: Console) -> list[Metric]:
 
     Metrics are named "k=20 top-1" or, of a layer that is not the last, "layer3 k=20 top-1".
     """
-    start, device = time.perf_counter(), choose_device(settings.device)
+    device = choose_device(settings.device)
+    with cpu_setup(device):
+        return _knn(target, settings, device, console)
+
+
+def _knn(target: str, settings: Knn, device: torch.device, console: Console) -> list[Metric]:
+    start = time.perf_counter()
     with process_group(device):
         folder = results_folder(target, console)
         eval_target = open_eval_target(target, settings, device, console)

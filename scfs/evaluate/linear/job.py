@@ -21,7 +21,9 @@ from scfs.evaluate.target import EvalTarget, open_eval_target
 from scfs.runs.files import digest_of
 from scfs.runs.metric import Metric, as_json
 from scfs.runs.results import record, results_folder
-from scfs.training.loop import FREE, TrainingPlan, fit, forget
+from scfs.training.cpu import cpu_setup
+from scfs.training.loop import TrainingPlan
+from scfs.training.resumable import FREE, TrainingFiles, fit
 
 QUICK = "Quick variant: features of centre crops, computed once; the paper's protocol crops anew in every epoch."
 
@@ -32,19 +34,19 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
     Top-1 and top-5 after the last epoch, of the learning rate that was best on images held out of training.
     """
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
-    with distributed.process_group(device):
+    with distributed.process_group(device), cpu_setup(device):
         folder = results_folder(target, console)
         eval_target = open_eval_target(target, settings, device, console)
         if settings.cached:
             console.print(QUICK, highlight=False, soft_wrap=True)
         held_out = hold_out(eval_target.train, settings.held_out, settings.seed)
         network = ProbeFeatures(eval_target.backbone, settings.blocks).eval()
-        course = _course(eval_target, settings, folder)
+        files = _files(eval_target, settings, folder)
         # Frozen, so the features of what is scored at the end can be had now.
         _, judges = split_by(eval_target.train, held_out)
         sources = (eval_target.train if settings.cached else judges, eval_target.val)
         seen, val = eval_target.extract(network, sources, settings, console)
-        probes = _train(eval_target, network, torch.from_numpy(held_out), seen, course, settings, console).cpu()
+        probes = _train(eval_target, network, torch.from_numpy(held_out), seen, files, settings, console).cpu()
         rows = torch.from_numpy(held_out)[seen.indices] if settings.cached else slice(None)  # those that could be read
         chosen = probes.best_rate(seen.labelled.features[rows], seen.labelled.labels[rows])
         accuracies = probes.accuracies(*val.labelled)
@@ -53,7 +55,8 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
         best = list(by_rate)[chosen]
         console.print(metrics_table(by_rate))
         console.print(f"{best}: chosen on held-out train images", highlight=False)
-        if distributed.is_rank_zero() and folder is not None:
+
+        def keep(folder: Path) -> None:
             resolved, variant = eval_target.resolved(settings), "cached" if settings.cached else ""
             details = {name: as_json(metrics) for name, metrics in by_rate.items()}
             result = eval_target.result(
@@ -64,7 +67,11 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
             about = (eval_target.size, settings.blocks, resolved["weights"])
             path = save_probe(folder, Probe(weight, bias, list(eval_target.classes), *about))
             console.print(f"probe    {path}", highlight=False, soft_wrap=True)
-        forget(course.state)
+
+        if folder is not None:
+            distributed.on_rank_zero(lambda: keep(folder))
+        if files is not None:
+            files.remove_state()
     return by_rate[best]
 
 
@@ -73,7 +80,7 @@ def _train(
     network: ProbeFeatures,
     held_out: Tensor,
     seen: Extracted,
-    course: TrainingPlan,
+    files: TrainingFiles | None,
     settings: Linear,
     console: Console,
 ) -> Probes:
@@ -81,13 +88,15 @@ def _train(
     torch.manual_seed(settings.seed)
     dim, batch_size = seen.labelled.features.shape[1], _batch_size(eval_target, settings)
     probes = Probes(dim, len(eval_target.classes), settings.rates).to(eval_target.device)
-    learner = ProbeLearner(probes, batch_size=batch_size, total_steps=course.total_steps, alone=settings.cached)
+    steps_per_epoch = len(eval_target.train) // batch_size
+    plan = TrainingPlan(steps_per_epoch, settings.epochs * steps_per_epoch, batch_size)
+    learner = ProbeLearner(probes, batch_size=batch_size, total_steps=plan.total_steps, alone=settings.cached)
     batches = (
         partial(_cached_batches, seen, held_out, batch_size, settings)
         if settings.cached
         else partial(_live_batches, eval_target, network, held_out, batch_size, settings, console)
     )
-    fit(learner, batches, course, console=console)
+    fit(learner, batches, plan, files=files, console=console)
     return probes
 
 
@@ -98,14 +107,16 @@ def _batch_size(eval_target: EvalTarget, settings: Linear) -> int:
     return distributed.usable_batch_size(settings.batch_size, len(eval_target.train))
 
 
-def _course(eval_target: EvalTarget, settings: Linear, folder: Path | None) -> TrainingPlan:
-    """Its state is named by its settings and weights: another probe of the same run has a state of its own."""
-    batch_size, known = _batch_size(eval_target, settings), eval_target.resolved(settings)
-    steps_per_epoch = len(eval_target.train) // batch_size
-    work = {name: value for name, value in known.items() if name not in FREE}
-    name = f"linear_state_{digest_of(work)}.pt"
-    state = None if folder is None else folder / name
-    return TrainingPlan(steps_per_epoch, settings.epochs * steps_per_epoch, state, known)
+def _files(eval_target: EvalTarget, settings: Linear, folder: Path | None) -> TrainingFiles | None:
+    """State and curves, named by settings and weights: another probe of the same run has its own.
+
+    The curves stay: linear_DIGEST, beside those of the run. The same probe once more writes over them.
+    """
+    if folder is None:
+        return None
+    known = eval_target.resolved(settings)
+    digest = digest_of({name: value for name, value in known.items() if name not in FREE})
+    return TrainingFiles(folder / f"linear_state_{digest}.pt", folder / f"linear_{digest}", known)
 
 
 def _cached_batches(

@@ -1,3 +1,4 @@
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 from scfs.distributed import mean_over_processes, parallel
 from scfs.evaluate.accuracy import Accuracy
 from scfs.evaluate.knn.neighbours import ranked_hits
+from scfs.training.gradients import NotFiniteError
 from scfs.training.schedules import cosine
 
 # B images, P probes, R rates, K classes, D features
@@ -29,7 +31,7 @@ class Probes(nn.Module):
         return torch.einsum("bd,pkd->pbk", features, self.weight) + self.bias.unsqueeze(1)
 
     def forward(self, features: Tensor, labels: Tensor, held_out: Tensor, num_kept: Tensor) -> Tensor:
-        """The sum of the probes' losses, each a mean over the images it may see.
+        """The loss of each probe (P,), a mean over the images it may see.
 
         features: (B, D); labels: (B,); held_out: (B,) bool. num_kept: how many are not; with several processes, the
         mean of theirs.
@@ -37,7 +39,7 @@ class Probes(nn.Module):
         logits = self.logits(features)
         each = F.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none").view(len(logits), -1)
         choosing, reported = each.split(len(self.rates))
-        return (choosing * ~held_out).sum() / num_kept.clamp(min=1) + reported.mean(dim=1).sum()
+        return torch.cat([(choosing * ~held_out).sum(dim=1) / num_kept.clamp(min=1), reported.mean(dim=1)])
 
     def best_rate(self, features: Tensor, labels: Tensor) -> int:
         """The place of the rate whose choosing probe is best on the held-out images."""
@@ -81,19 +83,37 @@ class ProbeLearner:
         self.rates = torch.tensor(probes.rates * 2, device=self.device) * batch_size / 256  # (P,)
         self.momenta = [torch.zeros_like(p) for p in probes.parameters()]
 
-    def learn(self, batch: Batch, step: int) -> dict[str, float]:
-        """Move every probe."""
+    def step(self, batch: Batch, step: int) -> dict[str, float]:
+        """Move every probe, unless one is not finite; returns the loss of each rate."""
+        self.module.zero_grad()
         batch = Batch(*(part.to(self.device) for part in batch))
         num_kept = (~batch.held_out).sum().float()
-        self.module(*batch, num_kept if self.alone else mean_over_processes(num_kept)).backward()
+        losses = self.module(*batch, num_kept if self.alone else mean_over_processes(num_kept))  # (P,)
+        losses.sum().backward()
+        numbers = self._finite_losses(losses.detach(), step)
         rates = self.rates * cosine(step, self.total_steps, start=1.0, end=0.0)
         with torch.no_grad():
             for parameter, momentum in zip(self.probes.parameters(), self.momenta, strict=True):
                 assert parameter.grad is not None
                 momentum.mul_(0.9).add_(parameter.grad)
                 parameter.sub_(rates.view(-1, *[1] * (parameter.ndim - 1)) * momentum)
-        self.module.zero_grad()
-        return {}
+        return numbers
+
+    def _finite_losses(self, losses: Tensor, step: int) -> dict[str, float]:
+        """The losses of the probes that see all images, by rate; refuses rates whose loss or gradient is not finite."""
+        norms = torch.stack([p.grad.flatten(1).norm(dim=1) for p in self.probes.parameters() if p.grad is not None])
+        checked = torch.cat([losses.unsqueeze(0), norms])  # (3, P)
+        found: list[list[float]] = (checked if self.alone else mean_over_processes(checked)).T.tolist()
+        names = [f"{rate:g}" for rate in self.probes.rates]
+        diverged = {name for name, values in zip(names * 2, found, strict=True) if not all(map(math.isfinite, values))}
+        if diverged:
+            listed = ", ".join(name for name in names if name in diverged)
+            raise NotFiniteError(
+                f"The probes at rate {listed} are not finite any more at step {step}; leave such rates out of --rates."
+            )
+        reported = [values[0] for values in found[len(names) :]]
+        each = {f"loss/rate {name}": loss for name, loss in zip(names, reported, strict=True)}
+        return {"lowest_loss": min(reported), **each}
 
     def state_dict(self) -> dict[str, Any]:
         """Probes and momenta."""

@@ -1,0 +1,135 @@
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from scfs import distributed
+from scfs.config import Config
+from scfs.data.loader import LoadedViews
+from scfs.errors import UserError
+from scfs.pretrain.health import Health, Unreadables
+from scfs.pretrain.prepare import PreparedRun, prepare
+from scfs.pretrain.score import OnlineScore
+from scfs.pretrain.start import announce, find_checkpoint, save
+from scfs.runs import layout
+from scfs.runs.metric import Metric
+from scfs.runs.metrics_log import open_log
+from scfs.training.cpu import cpu_setup
+from scfs.training.loop import Hooks, Numbers, TrainingPlan, train
+from scfs.training.progress import ProgressDisplay
+
+SHOWN = ("entropy/view", "feature_spread", "images_per_second")  # beside losses; the rest is in the log
+Watch = Callable[[int, list[LoadedViews], Numbers, ProgressDisplay], None]
+
+
+def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Path:
+    """Train a student and its teacher on unlabelled images; returns the run folder.
+
+    With `resume`, a run folder that has a checkpoint goes on from it, bit for bit as if never stopped; one that has
+    none starts. `name` names the run folder where the settings do not.
+    """
+    if resume and config.run.folder == "auto":
+        raise UserError("--resume needs to know the run: scfs pretrain RUN_FOLDER --resume, or give run.folder.")
+    device = distributed.choose_device(config.run.device)
+    with distributed.process_group(device), cpu_setup(device, config.run.threads):
+        goes_on = resume and (Path(config.run.folder) / layout.LAST).exists()
+        run = prepare(config, device, console, fresh=not goes_on)
+        folder, first_step = open_run(run, name=name, resume=resume, console=console)
+        score = OnlineScore(run.config, run.source, workers=run.workers, device=device)
+        train_run(run, folder, first_step, score, console)
+    return folder
+
+
+def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> tuple[Path, int]:
+    """The run folder, made or gone on with, and the number of steps already done."""
+    config = run.config
+    folder = Path(
+        distributed.on_rank_zero(lambda: str(layout.free_path(name)))
+        if config.run.folder == "auto"
+        else config.run.folder
+    )
+    saved = find_checkpoint(folder, config, len(run.source)) if resume else None
+    if saved:
+        run.learner.load_state_dict(saved)
+    first_step = int(saved["step"]) if saved else 0
+    if len({*distributed.gather(first_step)}) > 1:
+        raise UserError(f"Processes see different checkpoints in {folder}; put the run folder on a disk they share.")
+    facts = layout.environment(run.device)
+
+    def write() -> None:
+        layout.create(folder, resume=resume)
+        layout.write_settings(folder, config.model_dump(mode="json"))
+        layout.write_environment(folder, facts)
+
+    distributed.on_rank_zero(write)
+    size = {"run folder": folder, "images": len(run.source), "steps": run.total_steps, "done": first_step}
+    announce(console, config, run.choices, {**size, **facts})
+    return folder, first_step
+
+
+def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScore, console: Console) -> None:
+    """The steps of a run that are still to do, in the loop that all trainings share."""
+    config, every = run.config, run.config.run
+    plan = TrainingPlan(
+        steps_per_epoch=run.steps_per_epoch,
+        total_steps=run.total_steps,
+        batch_size=config.optim.batch_size,
+        first_step=first_step,
+        log_every_steps=every.log_every_steps,
+        shown=lambda name: name in SHOWN or name.startswith("loss"),
+        how_to_go_on=f"go on with: scfs pretrain {folder} --resume",
+    )
+
+    def save_to(file: str, step: int) -> None:
+        save(folder / file, step, config, len(run.source), run.learner)
+
+    def keep(step: int) -> None:
+        if _epoch_due(step, plan, every.keep_every_epochs):
+            save_to(f"epoch_{step // plan.steps_per_epoch:04d}.pt", step)
+
+    hooks = Hooks[list[LoadedViews]](
+        watch=_watch(run, folder),
+        evaluate=lambda step, display: (
+            _scores(score, run, display)
+            if step in (0, plan.total_steps) or _epoch_due(step, plan, every.knn_every_epochs)
+            else ()
+        ),
+        save_due=lambda step: step % int(every.checkpoint_every_steps) == 0,
+        save=lambda step: save_to(layout.LAST, step),
+        keep=keep,
+    )
+    if score.sources is None:
+        console.print(f"No online k-NN: {score.why_not}.", soft_wrap=True, highlight=False, markup=False)
+    with open_log(folder, first_step, every.loggers, config.model_dump(mode="json")) as log:
+        train(run.learner, run.batches(first_step), plan, hooks, log=log, console=console)
+
+
+def _epoch_due(step: int, plan: TrainingPlan, every_epochs: int) -> bool:
+    """Whether a step ends an epoch after which something is due; 0: never."""
+    return bool(every_epochs) and step > 0 and step % (every_epochs * plan.steps_per_epoch) == 0
+
+
+def _watch(run: PreparedRun, folder: Path) -> Watch:
+    """Warn of unreadable images and of signs of collapse."""
+    health = Health(run.total_steps, run.learner.method.num_outputs)
+    unreadables = Unreadables(folder, len(run.source), run.config.data.max_unreadable)
+
+    def watch(done: int, batch: list[LoadedViews], numbers: Numbers, display: ProgressDisplay) -> None:
+        unread = [name for part in batch for name in part.unreadable]
+        [lost] = distributed.sum_counts(len(unread))
+        for line in unreadables.check((done - 1) // run.steps_per_epoch + 1, unread, lost):
+            display.note(line, style="yellow")
+        for warning in health.check(done, numbers):
+            display.note(f"Warning at step {done}: {warning}", style="bold yellow")
+
+    return watch
+
+
+def _scores(score: OnlineScore, run: PreparedRun, display: ProgressDisplay) -> Sequence[Metric]:
+    """Online metrics of the teacher, which stay on display; empty where they cannot be computed."""
+    could, metrics = score.wanted, score(run.learner.method.teacher.backbone)
+    if could and not metrics:
+        display.note(f"Online scores stopped: {score.why_not}", style="yellow")
+    for metric in metrics:
+        display.keep(metric.name, f"{metric.shown()}{metric.unit}")
+    return metrics

@@ -1,0 +1,78 @@
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from rich.console import Console
+
+from scfs import distributed
+from scfs.config import Config
+from scfs.data.loader import LoadedViews, StepSampler, ViewDataset, num_workers, view_loader
+from scfs.data.sources import Source, open_train
+from scfs.data.views import MultiCrop
+from scfs.errors import UserError
+from scfs.pretrain.auto import Choice, resolve
+from scfs.pretrain.build import build_learner, build_method, start_from
+from scfs.pretrain.start import refuse_differing
+from scfs.pretrain.step import PretrainLearner
+from scfs.runs.metrics_log import check_loggers
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run that is ready to go: resolved settings and everything they built."""
+
+    config: Config
+    choices: list[Choice]
+    source: Source
+    device: torch.device
+    workers: int
+    learner: PretrainLearner
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.source) // self.config.optim.batch_size
+
+    @property
+    def total_steps(self) -> int:
+        return self.config.optim.epochs * self.steps_per_epoch
+
+    def batches(self, first_step: int) -> Iterator[list[LoadedViews]]:
+        """The micro-batches of this process, for every step that is still to do."""
+        config, optim = self.config, self.config.optim
+        dataset = ViewDataset(self.source, MultiCrop(**config.crops), config.seed)
+        sampler = StepSampler(
+            len(self.source),
+            optim.batch_size,
+            optim.epochs,
+            seed=config.seed,
+            start_step=first_step,
+            parts=optim.accumulate,
+            rank=distributed.rank(),
+            world_size=distributed.world_size(),
+        )
+        return view_loader(dataset, sampler, workers=self.workers, pin=self.device.type == "cuda")
+
+
+def prepare(config: Config, device: torch.device, console: Console, *, fresh: bool = True) -> PreparedRun:
+    """Build everything; nothing is written yet. A run that is not `fresh` will get its weights from a checkpoint."""
+    refuse_differing(config)
+    per_process = distributed.per_process(config.optim.batch_size, "optim.batch_size")
+    if per_process % config.optim.accumulate:
+        raise UserError(
+            f"optim.accumulate {config.optim.accumulate} does not divide a process's share of a batch, {per_process} "
+            "images; choose a divisor of it."
+        )
+    check_loggers(config.run.loggers)
+    workers = num_workers(config.data.workers, device)
+    source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
+    if len(source) < config.optim.batch_size:
+        raise UserError(
+            f"optim.batch_size {config.optim.batch_size} is larger than the data ({len(source)} images); lower it."
+        )
+    config, choices = resolve(config, len(source), device)
+    torch.manual_seed(config.seed)
+    method = build_method(config)
+    if config.backbone.init and fresh:
+        console.print(start_from(method, config.backbone.init), soft_wrap=True, highlight=False, markup=False)
+    learner = build_learner(config, method, device, num_images=len(source))
+    return PreparedRun(config, choices, source, device, workers, learner)

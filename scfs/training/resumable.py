@@ -1,0 +1,80 @@
+"""Trainings that keep their state in a file until they are done, so that the same command goes on with them."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from scfs.distributed import gather, on_rank_zero
+from scfs.errors import UserError
+from scfs.runs import checkpoint
+from scfs.runs.metrics_log import open_log
+from scfs.runs.resume import saved_state
+from scfs.training.loop import Batch, Hooks, Learner, TrainingPlan, train
+
+FREE = ("workers", "device")  # settings that may change on resuming
+SAVE_SECONDS = 60.0  # between saved states
+NUM_ROWS = 1000  # about how many are logged of a training
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """Where a training keeps its state and its curves, and the settings that a state must be of."""
+
+    state: Path
+    curves: Path  # the folder of metrics.jsonl and TensorBoard's
+    settings: dict[str, Any]
+
+    def remove_state(self) -> None:
+        """Once what was learnt is kept elsewhere."""
+        on_rank_zero(lambda: self.state.unlink(missing_ok=True))
+
+
+def fit(
+    learner: Learner[Batch],
+    batches: Callable[[int], Iterator[Batch]],
+    plan: TrainingPlan,
+    *,
+    files: TrainingFiles | None,
+    console: Console,
+) -> None:
+    """Train on batches; `batches` gives those from a step on. Goes on from a saved state if there is one.
+
+    The state is saved once a minute, at the end and before a stop. Without files, nothing is kept.
+    """
+    plan = replace(plan, log_every_steps=max(1, plan.total_steps // NUM_ROWS))
+    if files is None:
+        with open_log(None) as log:
+            train(learner, batches(0), plan, Hooks(), log=log, console=console)
+        return
+    first_step, saved_at = restore(learner, files), time.monotonic()
+
+    def save(step: int) -> None:
+        nonlocal saved_at
+        content = {"step": step, "settings": files.settings, "learner": learner.state_dict()}
+        on_rank_zero(lambda: checkpoint.save(files.state, content))
+        saved_at = time.monotonic()
+
+    hooks = Hooks[Batch](save_due=lambda _: time.monotonic() - saved_at > SAVE_SECONDS, save=save)
+    plan = replace(plan, first_step=first_step, how_to_go_on="the same command goes on", more_follows=True)
+    with open_log(files.curves, first_step) as log:
+        train(learner, batches(first_step), plan, hooks, log=log, console=console)
+
+
+def restore(learner: Learner[Any], files: TrainingFiles) -> int:
+    """Put a saved state back; the number of steps already done."""
+    saved = saved_state(
+        files.state,
+        files.settings,
+        is_free=lambda name: name in FREE,
+        otherwise=f"remove {files.state} to start anew",
+    )
+    step = 0 if saved is None else int(saved["step"])
+    if len({*gather(step)}) > 1:
+        raise UserError(f"Processes see different states in {files.state.parent}; put it on a disk they share.")
+    if saved is not None:
+        learner.load_state_dict(saved["learner"])
+    return step
