@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from scfs import distributed
-from scfs.ablate.rows import TABLES, TableRow
+from scfs.ablate.rows import TABLES, TableRow, probe_blocks
 from scfs.ablate.settings import Ablate
 from scfs.ablate.table import Measured, write_table
 from scfs.config import Config
@@ -131,7 +131,8 @@ def _train_and_score(run: Path, config: Config, settings: Ablate, console: Conso
     wanted = [Wanted("knn", f"k={HEADLINE_K}", Knn(**common, k=(HEADLINE_K,)))]
     if settings.linear != "off":
         cached = settings.linear == "cached"
-        probe = Linear(**common, cached=cached, epochs=settings.linear_epochs)
+        blocks = probe_blocks(config.backbone.name)
+        probe = Linear(**common, cached=cached, epochs=settings.linear_epochs, blocks=blocks)
         wanted.append(Wanted("linear", "cached" if cached else "linear", probe))
     if not (run / TRAINED).exists():
         _pretrain(run, config, console)
