@@ -37,7 +37,9 @@ ARROWS = {
         *("config", "method", "backbones", "data", "training", "runs", "distributed", "view_batch"),
         *("evaluate.features", "evaluate.knn", "evaluate.accuracy", "visualize.pictures"),
     },
-    "visualize": {*("config", "recipe", "evaluate", "method", "backbones", "data", "runs", "distributed")},
+    "visualize": {
+        *("config", "recipe", "evaluate", "method", "backbones", "data", "runs", "distributed", "view_batch"),
+    },
 }
 # Inside the method: who reads whom.
 METHOD_ARROWS = {
