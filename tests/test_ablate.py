@@ -1,12 +1,17 @@
 import json
+from pathlib import Path
 
 import pytest
 
 from scfs.ablate import job
-from scfs.ablate.rows import TABLES
+from scfs.ablate.rows import TABLES, probe_blocks
 from scfs.ablate.settings import Ablate
+from scfs.config import Config
+from scfs.errors import UserError
+from scfs.recipe import check, read_toml
 from scfs.runs.results import read_results
 
+RECIPES = Path(__file__).parent.parent / "recipes"
 ROWS = {
     "modes": ["DINO w/o MC", "DINO", "DINO w ML", "SCFS", "ROI crop", "SCFS w/o MC"],
     "layers": ["layer2", "layer2 + layer3", "layer2 + layer3 + layer4"],
@@ -21,6 +26,55 @@ def test_rows_are_the_papers(tiny, table):
     assert [row.name for row in rows] == ROWS[table]
     settings = [row.config.model_dump_json() for row in rows]
     assert len(set(settings)) == len(rows)
+
+
+def test_probe_blocks_follow_the_backbone():
+    """The paper: the last four blocks of ViT-S, the last of ViT-B."""
+    assert probe_blocks("vit_small_patch16_224") == 4
+    assert probe_blocks("vit_base_patch16_224") == 1
+    assert probe_blocks("resnet50") == 4  # the default, so that probes of earlier tables are found
+
+
+@pytest.mark.parametrize(("backbone", "blocks"), [("vit_base_patch16_224", 1), ("resnet10_half", 4)])
+def test_every_run_is_probed_with_the_blocks_of_its_backbone(tiny, tmp_path, monkeypatch, backbone, blocks):
+    asked = []
+    monkeypatch.setattr(job, "linear", lambda *given: asked.append(given[1].blocks))
+    monkeypatch.setattr(job, "knn", lambda *_: None)
+    (tmp_path / job.TRAINED).touch()
+    job._train_and_score(tmp_path, tiny(backbone__name=backbone), Ablate(), None)
+    assert asked == [blocks]
+
+
+def test_paper_scores_stand_beside_the_papers_optimizer_only():
+    names = ("imagenet100_base", "imagenet100_r101", "imagenet100_vit_s", "imagenet100_vit_b")
+    configs = [check(Config, read_toml(RECIPES / f"{name}.toml")) for name in names]
+    rows = TABLES["backbones"](configs, Ablate())
+    assert [row.paper for row in rows][4:] == [(75.0, 80.4), (76.3, 81.0), (76.2, 80.7), (77.2, 82.3)]
+    assert all(row.paper for row in rows)
+    swapped = [check(Config, configs[i].model_dump(), {"optim.name": name}) for i, name in ((0, "adamw"), (2, "sgd"))]
+    assert [row.paper for row in TABLES["backbones"](swapped, Ablate())] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("recipe", "backbone", "named"),
+    [
+        ("imagenet100_base", "vit_small_patch16_224", "imagenet100_vit_s"),
+        ("imagenet100_base", "vit_base_patch16_224", "imagenet100_vit_b"),
+        ("imagenet100_vit_s", "resnet50", "imagenet100_base"),
+    ],
+)
+def test_a_backbone_that_the_recipe_would_train_badly_is_refused(recipe, backbone, named):
+    config = check(Config, read_toml(RECIPES / f"{recipe}.toml"))
+    assert len(TABLES["backbones"]([config], Ablate(backbones=(config.backbone.name,)))) == 2
+    with pytest.raises(UserError, match=f"not for {backbone}; in place of --backbones .* such as {named}"):
+        TABLES["backbones"]([config], Ablate(backbones=(config.backbone.name, backbone)))
+
+
+def test_layers_of_another_contrast(tiny):
+    """One that has a search keeps it, without the paper's scores, which are those of SCFS."""
+    rows = TABLES["layers"]([tiny(method__contrast="roi-crop")], Ablate())
+    assert [row.config.method.contrast for row in rows] == ["roi-crop"] * 3
+    assert [row.paper for row in rows] == [None] * 3
 
 
 def test_a_table_is_made_once_and_gone_on_with(scfs, tiny_recipe, photos, tmp_path, monkeypatch):
@@ -93,6 +147,16 @@ def test_bad_input_is_one_sentence(scfs, tiny_recipe, tmp_path):
         (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet18"), "Two rows of the table are the same"),
         (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet5O"), "timm knows no model"),
         (("modes", tiny_recipe, "--backbone.layers", "layer3", "layer9"), "has no layer 'layer9'"),
+        (
+            ("modes", tiny_recipe, "--method.contrast", "dino", "--views.num_local_views", 0),
+            "needed for 'SCFS' and 'ROI crop' of this table, and the recipe has none (views.num_local_views = 0); add "
+            "--views.num_local_views 4.",
+        ),
+        (
+            ("backbones", tiny_recipe, "--method.contrast", "dino", "--views.num_local_views", 0),
+            "Local views are needed for 'SCFS' of this table",
+        ),
+        (("layers", tiny_recipe, "--method.contrast", "dino"), "'dino' uses no search layers"),
         (("modes", tiny_recipe, "--seeds", 0, 0), "A seed is given twice"),
         (("modes", tiny_recipe, "--data", tmp_path / "none"), "No folder at"),
         (("modes", tiny_recipe, "--seed", 1), "Did you mean 'seeds'"),

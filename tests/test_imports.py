@@ -1,6 +1,8 @@
 """Imports go one way: a test parses them and fails on an arrow that is not listed here."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "scfs"
@@ -35,7 +37,9 @@ ARROWS = {
         *("config", "method", "backbones", "data", "training", "runs", "distributed", "view_batch"),
         *("evaluate.features", "evaluate.knn", "evaluate.accuracy", "visualize.pictures"),
     },
-    "visualize": {*("config", "recipe", "evaluate", "method", "backbones", "data", "runs", "distributed")},
+    "visualize": {
+        *("config", "recipe", "evaluate", "method", "backbones", "data", "runs", "distributed", "view_batch"),
+    },
 }
 # Inside the method: who reads whom.
 METHOD_ARROWS = {
@@ -93,6 +97,17 @@ def test_the_method_knows_no_settings_logger_or_process_group():
             text = path.read_text(encoding="utf-8")
             assert "torch.distributed" not in text
             assert ".cuda(" not in text
+
+
+def test_the_method_imports_neither_opencv_nor_data():
+    """Also indirectly, so in a process of its own."""
+    code = "import sys, scfs.method.scfs; print(*(name for name in sys.modules if name == 'cv2' or 'scfs.' in name))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent, timeout=120
+    )
+    loaded = set(done.stdout.split())
+    assert "scfs.method.search" in loaded
+    assert not {name for name in loaded if name == "cv2" or name.startswith("scfs.data")}
 
 
 def test_files_are_short():

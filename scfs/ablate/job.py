@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from scfs import distributed
-from scfs.ablate.rows import TABLES, TableRow
+from scfs.ablate.rows import TABLES, TableRow, probe_blocks
 from scfs.ablate.settings import Ablate
 from scfs.ablate.table import Measured, write_table
 from scfs.config import Config
@@ -147,7 +147,8 @@ def _scorings(config: Config, settings: Ablate) -> list[Scoring]:
     }
     scorings = [Scoring("k-NN", "knn", f"k={HEADLINE_K} top-1", knn, Knn(**common, k=(HEADLINE_K,)))]
     if settings.linear != "off":
-        probe = Linear(**common, cached=settings.linear == "cached", epochs=settings.linear_epochs)
+        blocks = probe_blocks(config.backbone.name)
+        probe = Linear(**common, cached=settings.linear == "cached", epochs=settings.linear_epochs, blocks=blocks)
         scorings.append(Scoring("linear", "linear", "top-1", linear, probe))
     return scorings
 

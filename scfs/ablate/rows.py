@@ -1,5 +1,6 @@
 """The rows of the paper's ablation tables, as changes to a recipe."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ PAPER = (
 )
 DINO, SCFS = "DINO", "SCFS"
 CONTRASTS = {DINO: "dino", SCFS: "scfs"}
+VIT_BASE_WIDTH = 768  # channels of a ViT-B
+# The paper's optimizers; it gives none for ViTs, which are trained as in DINO.
+OF_RESNETS, OF_VITS = "sgd", "adamw"
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class TableRow:
 def modes(configs: Sequence[Config], _: Ablate) -> list[TableRow]:
     """Table "Influence of different contrast modes"."""
     [config] = _one(configs)
+    _need_local_views(config, SCFS, "ROI crop")
     table: list[tuple[str, dict[str, Any], tuple[float, float] | None]] = [
         ("DINO w/o MC", {"method.contrast": "dino-no-multicrop"}, (78.1, 83.7)),
         (DINO, {"method.contrast": "dino"}, (81.1, 87.0)),
@@ -48,11 +53,16 @@ def modes(configs: Sequence[Config], _: Ablate) -> list[TableRow]:
 def layers(configs: Sequence[Config], _: Ablate) -> list[TableRow]:
     """Table "Influence of different feature augmentation layer": the first search layer, the first two, all."""
     [config] = _one(configs)
+    if not config.method.plan.uses_maps:
+        raise UserError(
+            f"Contrast '{config.method.contrast}' uses no search layers, so all rows of this table would be the same; "
+            "add --method.contrast scfs."
+        )
     names = list(config.backbone.layers)
     if config.backbone.layers == "auto":
-        with torch.device("meta"):
-            names = Backbone(config.backbone.name).layers
-    paper = [(82.0, 86.1), (84.3, 87.5), (84.8, 89.2)] if len(names) == 3 else [None] * len(names)
+        names = _architecture(config.backbone.name).layers
+    is_papers = len(names) == 3 and config.method.contrast == "scfs"
+    paper = [(82.0, 86.1), (84.3, 87.5), (84.8, 89.2)] if is_papers else [None] * len(names)
     return [
         TableRow(" + ".join(names[:count]), _changed(config, {"backbone.layers": names[:count]}), paper[count - 1])
         for count in range(1, len(names) + 1)
@@ -88,13 +98,17 @@ def backbones(configs: Sequence[Config], settings: Ablate) -> list[TableRow]:
     }
     if settings.backbones:
         [config] = _one(configs)
+        for name in settings.backbones:
+            _check_optimizer(config, name)
         changes = ({"backbone.name": name, "backbone.layers": "auto"} for name in settings.backbones)
         configs = [_changed(config, change) for change in changes]
+    for config in configs:
+        _need_local_views(config, SCFS)
     return [
         TableRow(
             f"{name}, {config.backbone.name}",
             _changed(config, {"method.contrast": contrast}),
-            paper.get((config.backbone.name, name)),
+            paper.get((config.backbone.name, name)) if _has_papers_optimizer(config) else None,
         )
         for config in configs
         for name, contrast in CONTRASTS.items()
@@ -107,6 +121,54 @@ TABLES: Mapping[str, Callable[[Sequence[Config], Ablate], list[TableRow]]] = {
     "locals": local_views,
     "backbones": backbones,
 }
+
+
+def probe_blocks(backbone: str) -> int:
+    """Blocks whose class tokens a linear probe uses: of a ViT-B or wider the last, of a smaller one the last four.
+
+    This is the paper's protocol (and DINO's); for other backbones, which have no class tokens, it makes no difference.
+    """
+    network = _architecture(backbone)
+    return 1 if _is_vit(network) and network.num_features >= VIT_BASE_WIDTH else 4
+
+
+@functools.cache
+def _architecture(name: str) -> Backbone:
+    with torch.device("meta"):
+        return Backbone(name)
+
+
+def _is_vit(network: Backbone) -> bool:
+    return getattr(network.net, "cls_token", None) is not None
+
+
+def _has_papers_optimizer(config: Config) -> bool:
+    """Whether the paper's scores may be shown beside those of a row."""
+    return config.optim.name == (OF_VITS if _is_vit(_architecture(config.backbone.name)) else OF_RESNETS)
+
+
+def _check_optimizer(config: Config, name: str) -> None:
+    """Refuse a ViT with the SGD settings of a recipe for ResNets, and the reverse."""
+    network, optimizer = _architecture(name), config.optim.name
+    if _is_vit(network) == _is_vit(_architecture(config.backbone.name)):
+        return
+    if optimizer == (OF_RESNETS if _is_vit(network) else OF_VITS):
+        recipe = "imagenet100_base"
+        if _is_vit(network):
+            recipe = "imagenet100_vit_b" if network.num_features >= VIT_BASE_WIDTH else "imagenet100_vit_s"
+        raise UserError(
+            f"The recipe's optimizer, {optimizer}, is for {config.backbone.name} and not for {name}; in place of "
+            f"--backbones give several recipes, for this one such as {recipe}."
+        )
+
+
+def _need_local_views(config: Config, *names: str) -> None:
+    if config.views.num_local_views == 0:
+        rows = " and ".join(f"'{name}'" for name in names)
+        raise UserError(
+            f"Local views are needed for {rows} of this table, and the recipe has none (views.num_local_views = 0); "
+            "add --views.num_local_views 4."
+        )
 
 
 def _one(configs: Sequence[Config]) -> Sequence[Config]:

@@ -9,18 +9,17 @@ from scfs.method.heads import DataHead, LayerHead
 
 
 class Features(NamedTuple):
-    """What an encoder says of a stack of views."""
+    """Pooled features and maps of a stack of views."""
 
     pooled: Tensor  # (V, B, C)
     maps: tuple[Tensor, ...]  # one (V, B, C, H, W) per search layer, shallow to deep
 
 
 class Encoder(nn.Module):
-    """Backbone, final head and one search head per layer. Student and teacher are both this.
+    """Backbone, data head and one search head per layer; student and teacher are both instances of it.
 
-    The backbone maps images to (pooled features, maps of the search layers). The head is absent where the data
-    term is, and the search heads where no term looks at the maps: a parameter that no loss reaches stalls
-    training on several processes.
+    The backbone maps images to (pooled features, maps of the search layers). `head` is None without the data term, and
+    `search_heads` is empty where no term uses the maps: DistributedDataParallel hangs on parameters without a gradient.
     """
 
     def __init__(self, backbone: nn.Module, head: DataHead | None, search_heads: Sequence[LayerHead]):

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 
 class ProjectionHead(nn.Module):
-    """DINO's head on pooled features: an MLP, L2 normalisation and a linear layer of unit rows (appendix B, a).
+    """DINO's head on pooled features: MLP, L2 normalisation, linear layer with rows of unit norm (appendix B, a).
 
-    The paper counts the last linear layer and says "four-layer MLP". The rows are normalised here, in place of
-    `nn.utils.weight_norm` with its gain fixed at 1, because that one cannot be copied for the teacher.
+    The paper counts the last linear layer and says "four-layer MLP". The rows are normalised in `forward`
+    because `nn.utils.weight_norm`, which DINO uses with its gain fixed at 1, cannot be deep-copied for the teacher.
     """
 
     def __init__(
@@ -35,19 +35,19 @@ class ProjectionHead(nn.Module):
         self.last = nn.Linear(bottleneck_dim, out_dim, bias=False)
 
     def forward(self, *passes: Tensor) -> Tensor:
-        """Logits (V, B, K), cosines of the features and the rows of the last layer, of the views of all passes.
+        """Logits (V, B, K) of all passes: cosines between projected features and rows of the last layer.
 
-        passes: pooled features (V, B, C) of each. They meet in the last layer only: batch norms must not mix them, but
-        its many rows should be made unit rows once.
+        passes: pooled features (V, B, C), one tensor per pass of the backbone. Each goes through the MLP by itself, so
+        that batch norms do not mix them; the last layer takes them together, because normalising its K rows is costly.
         """
         projected = torch.cat([self.mlp(pooled.flatten(0, -2)).unflatten(0, pooled.shape[:-1]) for pooled in passes])
         gain = self.last.weight.new_ones(self.out_dim, 1)
-        unit_rows = torch._weight_norm(self.last.weight, gain, 0)  # as F.normalize, in a fifth of the time
+        unit_rows = torch._weight_norm(self.last.weight, gain, 0)  # same as F.normalize, in a fifth of the time
         return F.linear(F.normalize(projected, dim=-1), unit_rows)
 
 
 class EmbeddingHead(nn.Module):
-    """An MLP on pooled features, a batch norm after each linear layer, for objectives without a softmax (as SimCLR)."""
+    """SimCLR's head on pooled features, for objectives without a softmax: an MLP with batch norms."""
 
     def __init__(self, in_dim: int, out_dim: int, *, hidden_dim: int = 2048):
         super().__init__()
@@ -55,15 +55,15 @@ class EmbeddingHead(nn.Module):
         self.mlp = normed_mlp(in_dim, hidden_dim, out_dim)
 
     def forward(self, *passes: Tensor) -> Tensor:
-        """Embeddings (V, B, K) of the views of all passes: pooled features (V, B, C) of each, normed by themselves."""
+        """Embeddings (V, B, K) of all passes, given as pooled features (V, B, C); batch norms do not mix passes."""
         return torch.cat([self.mlp(pooled.flatten(0, -2)).unflatten(0, pooled.shape[:-1]) for pooled in passes])
 
 
 class SearchHead(nn.Module):
-    """Residual bottleneck, average pool and two linear layers over a map (appendix B, b).
+    """Residual bottleneck, average pooling and a two-layer MLP on a map (appendix B, b).
 
-    With `attention`, the head sees attention * maps (Eq. 9). Its first convolution is 1x1 and without bias, so it
-    commutes with the attention: it runs once per global view, not once per pair of views.
+    With `attention`, its input is attention * maps (Eq. 9). The first convolution is 1x1 and without bias, so it
+    commutes with the attention and runs once per global view, not once per pair of views.
     """
 
     def __init__(self, channels: int, out_dim: int = 256, *, hidden_dim: int = 2048, bottleneck_dim: int = 256):
@@ -84,11 +84,11 @@ class SearchHead(nn.Module):
         """
         reduced = self.reduce(maps.flatten(0, 1)).unflatten(0, maps.shape[:2])
         if attention is not None:
-            # Channels as the last axis while multiplying, as convolutions want them in memory.
+            # Multiply with channels as the last axis: the result is then in channels-last memory format.
             attention = attention.unsqueeze(-1).to(reduced.dtype)  # (V, N, B, H, W, 1)
             reduced = (attention * reduced.movedim(-3, -1).unsqueeze(1)).movedim(-1, -3)  # (V, N, B, C, H, W)
             attention, maps = attention.movedim(-1, -3), maps.unsqueeze(1)
-        # One name, and in place where it can be: the pairs' maps are the largest tensors of a step.
+        # One name, and in-place operations where possible: the maps of pairs are the largest tensors of a step.
         lead, out = reduced.shape[:-3], reduced.flatten(0, -4)
         del reduced
         out = self.reduce_norm(out)
@@ -102,9 +102,9 @@ class SearchHead(nn.Module):
 
 
 class PooledSearchHead(nn.Module):
-    """The search head without its residual block: average pool and two linear layers.
+    """The search head without its residual block: average pooling and a two-layer MLP.
 
-    Attended maps are pooled before any weight meets them, so a pair of views costs a vector, not a map.
+    Attended maps are pooled first, so that only a vector, not a map, is computed per pair of views.
     """
 
     def __init__(self, channels: int, out_dim: int = 256, *, hidden_dim: int = 2048):
@@ -113,7 +113,7 @@ class PooledSearchHead(nn.Module):
         self.mlp = normed_mlp(channels, hidden_dim, out_dim)
 
     def forward(self, maps: Tensor, attention: Tensor | None = None) -> Tensor:
-        """As `SearchHead`: (V, B, C, H, W) -> (V, B, K); with attention (V, N, B, H, W) -> (V, N, B, K)."""
+        """Same shapes as `SearchHead`: (V, B, C, H, W) -> (V, B, K); with attention (V, N, B, H, W) -> (V, N, B, K)."""
         if attention is None:
             pooled = maps.mean(dim=(-2, -1))  # (V, B, C)
         else:
@@ -128,7 +128,7 @@ LayerHead = SearchHead | PooledSearchHead
 
 
 def normed_mlp(in_dim: int, hidden_dim: int, out_dim: int) -> nn.Sequential:
-    """Two linear layers with a batch norm after each and ReLU between."""
+    """Linear, batch norm, ReLU, linear, batch norm."""
     return nn.Sequential(
         nn.Linear(in_dim, hidden_dim),
         nn.BatchNorm1d(hidden_dim),

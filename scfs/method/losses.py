@@ -16,7 +16,7 @@ def view_loss(student_logits: Tensor, teacher_probs: Tensor, temperature: float)
     student_logits: (V, B, K), global views first. teacher_probs: (G, B, K).
     """
     log_probs = F.log_softmax(upcast(student_logits) / temperature, dim=-1)
-    with torch.autocast(student_logits.device.type, enabled=False):  # einsum would go back to half precision
+    with torch.autocast(student_logits.device.type, enabled=False):  # einsum would cast to half precision
         pairs = -torch.einsum("gbk,vbk->gv", teacher_probs, log_probs) / log_probs.shape[1]
     # Differs from the paper: a mean over pairs, not a sum, as in the released code; the learning rates assume it.
     other_view = ~torch.eye(*pairs.shape, dtype=torch.bool, device=pairs.device)
@@ -30,10 +30,10 @@ def search_loss(
     weights: Tensor | None = None,
     num_pairs: Tensor | None = None,
 ) -> Tensor:
-    """Contrast each query view with the features it searched (Eq. 11), averaged over the pairs of non-zero weight.
+    """Contrast each query view with the features its search found (Eq. 11), averaged over pairs of non-zero weight.
 
-    student_logits: (N, B, K). teacher_probs: (G, N, B, K). weights: (G, N, B) of 0 and 1, all 1 if absent.
-    num_pairs: how many pairs to divide by, their own number if absent; with several processes it is the mean of theirs.
+    student_logits: (N, B, K). teacher_probs: (G, N, B, K). weights: (G, N, B) of 0 and 1; None: all 1.
+    num_pairs: what to divide by; None: the sum of weights. With several processes it is the mean over them of that sum.
     """
     log_probs = F.log_softmax(upcast(student_logits) / temperature, dim=-1)
     pairs = -(teacher_probs * log_probs).sum(dim=-1)  # (G, N, B)
@@ -41,19 +41,19 @@ def search_loss(
     if weights is None:
         return pairs.mean()
     counted = weights.sum() if num_pairs is None else num_pairs
-    return (pairs * weights).sum() / counted.clamp(min=1e-6)  # no pair at all: no loss
+    return (pairs * weights).sum() / counted.clamp(min=1e-6)  # a loss of 0 if all weights are 0
 
 
 def sharpen(logits: Tensor, temperature: float) -> Tensor:
-    """Teacher probabilities of logits (..., K) without a center (Eq. 3)."""
+    """Teacher probabilities of logits (..., K), without a center (Eq. 3)."""
     return F.softmax(upcast(logits) / temperature, dim=-1)
 
 
 @torch.no_grad()
 def sinkhorn(logits: Tensor, temperature: float, iterations: int = 3) -> Tensor:
-    """Teacher probabilities of logits (..., K) in which every output has an equal part of the batch (Sinkhorn-Knopp).
+    """Teacher probabilities of logits (..., K) that give each output an equal fraction of the batch (Sinkhorn-Knopp).
 
-    In place of a center, as in SwAV and DINOv2.
+    Replaces the center, as in SwAV and DINOv2.
     """
     scaled = upcast(logits).flatten(0, -2) / temperature
     probs = (scaled - scaled.max()).exp()  # (samples, K)
@@ -65,15 +65,15 @@ def sinkhorn(logits: Tensor, temperature: float, iterations: int = 3) -> Tensor:
 
 @torch.no_grad()
 def entropy(probs: Tensor) -> Tensor:
-    """Mean entropy of probabilities (..., K) as a fraction of ln K: 0 is certain, 1 is uniform."""
+    """Mean entropy of probabilities (..., K), divided by ln K: 0 for one-hot, 1 for uniform."""
     return -torch.xlogy(probs, probs).sum(dim=-1).mean() / math.log(probs.shape[-1])
 
 
 @torch.no_grad()
 def spread(pooled: Tensor, mean_over_processes: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> Tensor:
-    """How far features (..., C) of unit length lie from their mean: 0 when all images look alike.
+    """Mean distance of L2-normalised features (..., C) from their mean: 0 when all are the same (collapse).
 
-    With several processes, from the mean of all of theirs; the mean of the processes' spreads is then that of one
+    With several processes, from the mean over all of them; the mean of the processes' spreads is then that of one
     process with all the images.
     """
     units = F.normalize(upcast(pooled), dim=-1).flatten(0, -2)
@@ -81,10 +81,10 @@ def spread(pooled: Tensor, mean_over_processes: Callable[[Tensor], Tensor] = lam
 
 
 class Center(nn.Module):
-    """Running mean of teacher logits. Subtracting it keeps one output from winning everywhere.
+    """Running mean of teacher logits, subtracted from them so that no output dominates (DINO's centering).
 
-    Forward passes only collect; `commit` moves the mean once per optimizer step, after the sums of all
-    processes and micro-batches were added and the step was found finite.
+    `sharpen` only accumulates sums; `commit` updates the mean once per optimizer step, after the sums of all
+    micro-batches and processes have been added up and the step has been found finite.
     """
 
     value: Tensor
@@ -98,9 +98,9 @@ class Center(nn.Module):
 
     @torch.no_grad()
     def sharpen(self, logits: Tensor, temperature: float, weights: Tensor | None = None) -> Tensor:
-        """Teacher probabilities of centered logits (..., K); the logits join the next commit.
+        """Teacher probabilities of centered logits (..., K) (Eq. 3); the logits are counted in the next commit.
 
-        weights: (...) of 0 and 1; logits of weight 0 do not join it. All 1 if absent.
+        weights: (...) of 0 and 1; logits of weight 0 are not counted. All 1 if absent.
         """
         flat = upcast(logits).flatten(0, -2)
         if weights is None:
@@ -113,13 +113,13 @@ class Center(nn.Module):
 
     @torch.no_grad()
     def commit(self) -> None:
-        """Move the center towards the mean of what was collected since the last commit, if anything was; forget it."""
+        """Update the center with the mean of the logits counted since the last commit, if there are any."""
         count = self.pending[-1]
-        mean = torch.where(count > 0, self.pending[:-1] / count, self.value)  # no wait for a GPU
+        mean = torch.where(count > 0, self.pending[:-1] / count, self.value)  # no host sync
         self.value.lerp_(mean, 1 - self.momentum)
         self.discard()
 
     @torch.no_grad()
     def discard(self) -> None:
-        """Forget what was collected: the step is skipped."""
+        """Drop what was counted since the last commit, where the step is skipped."""
         self.pending.zero_()

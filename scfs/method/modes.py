@@ -4,37 +4,37 @@ from typing import Literal
 Contrast = Literal["dino-no-multicrop", "dino", "dino-multilayer", "scfs", "roi-crop", "scfs-no-multicrop"]
 Variant = Literal["paper", "released"]
 ObjectiveName = Literal["dino", "info-nce", "coding-rate", "vicreg"]
-Targets = Literal["teacher", "student"]  # the network that gives the targets
-Pass = Literal["global", "local"]  # the student sees its global views in one pass, its local views in another
+Targets = Literal["teacher", "student"]  # the network that computes the targets
+Pass = Literal["global", "local"]  # the student's forward passes: one of all global views, one of all local views
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which views, targets and terms a contrast mode uses, beside the data term on the pooled features."""
+    """The views a contrast mode uses and its terms at each search layer, in addition to the data term."""
 
     local_views: bool
-    layer_views: tuple[Pass, ...] = ()  # at each layer, these passes meet the teacher's unsearched maps
-    targets: Literal["searched", "cropped"] | None = None  # at each layer, the queries meet these teacher maps
-    searched_views: int = 2  # how many global views are searched
-    search_center: bool = True  # whether the searched logits have a center
+    layer_views: tuple[Pass, ...] = ()  # contrasted with the teacher's unsearched maps
+    targets: Literal["searched", "cropped"] | None = None  # teacher maps that the queries are contrasted with
+    searched_views: int = 2  # number of global views that are searched
+    search_center: bool = True  # whether the logits of searched maps are centered
 
     @property
     def queries(self) -> Pass:
-        """The student's views that search: the local ones or, without them, the other global view."""
+        """The student's views that act as queries: the local ones or, without them, the other global view."""
         return "local" if self.local_views else "global"
 
     @property
     def uses_maps(self) -> bool:
-        """Whether any term looks at the search layers; without one there are no search heads."""
+        """Whether any term uses the maps; otherwise there are no search heads."""
         return bool(self.layer_views or self.targets)
 
     @property
     def needs_local_views(self) -> bool:
-        """Whether the mode means nothing without local views."""
+        """Whether the mode is undefined without local views."""
         return self.local_views and self.targets is not None
 
 
-# The rows of the table "Influence of different contrast modes".
+# The rows of the paper's table "Influence of different contrast modes".
 PLANS: dict[Contrast, Plan] = {
     "dino-no-multicrop": Plan(local_views=False),
     "dino": Plan(local_views=True),
@@ -46,10 +46,10 @@ PLANS: dict[Contrast, Plan] = {
 
 
 def plan_of(contrast: Contrast, variant: Variant = "paper") -> Plan:
-    """The plan of a contrast mode, as the paper describes it or as the released code computes it.
+    """The plan of a contrast mode, as in the paper or as in its released code.
 
-    The released code searches the first global view only, gives the searched logits no center, and adds a
-    global-to-global term on unsearched maps at each layer; it differs only where there is a search.
+    The released code searches the first global view only, does not center the logits of searched maps, and adds a
+    global-to-global term on unsearched maps at each layer. Modes without a search are the same in both.
     """
     plan = PLANS[contrast]
     if variant == "released" and plan.targets is not None:

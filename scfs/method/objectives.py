@@ -1,10 +1,10 @@
-"""How outputs of the student's heads are contrasted with their targets: the paper's way, and three others.
+"""Losses between outputs of the student's heads and their targets: the paper's and three alternatives.
 
-The paper's contrast is self-distillation (`SelfDistillation`), which stays the default. Feature search does not depend
-on it: the other objectives take the same outputs and the same searched features. An objective has two methods:
+The paper's, and the default, is self-distillation (`SelfDistillation`). Feature search does not depend on it: the other
+objectives take the same outputs and the same searched features. An objective has two methods:
 
     views    every view against every *other* global view (Eqs. 4-6)
-    pairs    every query view against what it found in each global view (Eq. 11)
+    pairs    every query view against the features it found in each global view (Eq. 11)
 """
 
 import math
@@ -22,17 +22,17 @@ from scfs.method.search import upcast
 # G global views, N local views, V any views, B images per process, A images of all processes, K head outputs
 
 
-# Tensors (..., B, K) of all processes as (..., A, K), and the index of this process's first image in them.
+# From (..., B, K) of this process: (..., A, K) of all processes, and the index of this process's first image in it.
 Gather = Callable[[Tensor], tuple[Tensor, int]]
 
 
 def no_gather(values: Tensor) -> tuple[Tensor, int]:
-    """The images of this process alone."""
+    """The `Gather` of a single process."""
     return values, 0
 
 
 class Term(NamedTuple):
-    """One contrast: its loss, the targets whose spread says whether its head has collapsed, and their entropy."""
+    """A loss, the targets whose spread shows whether the head has collapsed, and their entropy."""
 
     loss: Tensor
     targets: Tensor  # (..., B, K)
@@ -40,29 +40,29 @@ class Term(NamedTuple):
 
 
 class Sharpening(NamedTuple):
-    """What makes probabilities of the teacher's logits: only self-distillation needs it."""
+    """How teacher logits become probabilities (Eq. 3); used by self-distillation only."""
 
     temperature: float
     center: Center | None = None
 
 
 class PairWeights(NamedTuple):
-    """Which pairs count, and how many to divide by: with several processes, the mean of their numbers."""
+    """Which pairs count, and the number to divide by: with several processes, the mean of their counts."""
 
     weights: Tensor  # (G, N, B) of 0 and 1
     num_pairs: Tensor
 
     def mean(self, pairs: Tensor) -> Tensor:
-        """The mean over the pairs that count; 0 if there are none."""
+        """Mean of (G, N, B) over the pairs that count; 0 if there are none."""
         return (pairs * self.weights).sum() / self.num_pairs.clamp(min=1e-6)
 
 
 class Objective(Protocol):
-    """A contrast of head outputs with their targets."""
+    """A loss between head outputs and their targets."""
 
     @property
     def has_center(self) -> bool:
-        """Whether targets are centered by a running mean."""
+        """Whether targets are centered by a `Center`."""
 
     def views(self, outputs: Tensor, targets: Tensor, sharpening: Sharpening, /) -> Term:
         """outputs: (V, B, K), global views first. targets: (G, B, K)."""
@@ -75,7 +75,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class SelfDistillation:
-    """The paper's: the student's softmax follows the teacher's, which is centered and sharper (Eqs. 3-6, 11)."""
+    """DINO's and the paper's: cross-entropy with the teacher's centered and sharpened softmax (Eqs. 3-6, 11)."""
 
     student_temp: float = 0.1
     centering: Literal["center", "sinkhorn"] = "center"
@@ -86,7 +86,7 @@ class SelfDistillation:
         return self.centering == "center"
 
     def views(self, outputs: Tensor, targets: Tensor, sharpening: Sharpening) -> Term:
-        """As in DINO."""
+        """DINO's loss (Eqs. 4-6)."""
         probs = self._teacher_probs(targets, sharpening)
         return Term(view_loss(outputs, probs, self.student_temp), targets, entropy(probs))
 
@@ -97,7 +97,7 @@ class SelfDistillation:
         sharpening: Sharpening,
         weights: PairWeights | None = None,
     ) -> Term:
-        """As in DINO, on searched features."""
+        """The search loss (Eq. 11)."""
         probs = self._teacher_probs(targets, sharpening, None if weights is None else weights.weights)
         loss = search_loss(outputs, probs, self.student_temp, *(weights or ()))
         return Term(loss, targets, entropy(probs))
@@ -112,9 +112,9 @@ class SelfDistillation:
 
 @dataclass(frozen=True)
 class InfoNCE:
-    """Tell the target of the same image from those of the other images of the batch, by cosine (CPC, SimCLR, MoCo).
+    """Classify the target of the same image among those of the whole batch, by cosine similarity (CPC, SimCLR, MoCo).
 
-    Where targets have a gradient, as with `targets = "student"`, `views` is SimCLR's NT-Xent.
+    With targets that have a gradient (`targets = "student"`), `views` is SimCLR's NT-Xent.
     """
 
     temperature: float = 0.1
@@ -135,7 +135,7 @@ class InfoNCE:
     def pairs(
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
     ) -> Term:
-        """Negatives are what the same query views of the other images found."""
+        """Negatives are the features that the same query view found in the other images."""
         outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         with torch.autocast(outputs.device.type, enabled=False):
             gathered, same = self._gathered(targets)
@@ -146,22 +146,22 @@ class InfoNCE:
         return Term(_mean(pairs, weights), targets)
 
     def _gathered(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The targets (..., A, K) of all images, and which of them (B, A) are of the same image as each of ours."""
+        """Targets (..., A, K) of all images, and a mask (B, A) that is true where both are of the same image."""
         gathered, first = self.gather(targets)
-        ours = torch.arange(first, first + targets.shape[-2], device=targets.device)
-        return gathered, ours.unsqueeze(1) == torch.arange(gathered.shape[-2], device=targets.device)
+        rows = torch.arange(first, first + targets.shape[-2], device=targets.device)
+        return gathered, rows.unsqueeze(1) == torch.arange(gathered.shape[-2], device=targets.device)
 
 
 @dataclass(frozen=True)
 class CodingRate:
-    """Pull views together and keep the volume of all images' outputs large (SimDINO).
+    """Minimise distances between views and maximise the coding rate of the batch (SimDINO).
 
-    The volume is the coding rate 1/2 log det(I + K / epsilon^2 cov) of unit outputs. It needs no negatives, center or
+    The coding rate is 1/2 log det(I + K / epsilon^2 cov) of L2-normalised outputs. There are no negatives, center or
     temperature.
-
-    # Differs from SimDINO's code: the rate is as in its paper (epsilon squared), a mean per output and over all student
-    # views, with a weight of its own.
     """
+
+    # Differs from SimDINO's code: epsilon is squared, as in its paper; the rate is divided by K, averaged over all
+    # student views and has its own weight.
 
     epsilon: float = 0.5
     weight: float = 1.0
@@ -169,7 +169,7 @@ class CodingRate:
     has_center = False
 
     def views(self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None) -> Term:
-        """Distances to the other global views, less the mean coding rate of the views."""
+        """Distances to the other global views, minus the mean coding rate of the views."""
         outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         distances = (targets.unsqueeze(1) - outputs).square().sum(dim=-1) / 2  # (G, V, B)
         return Term(_other_views(distances) - self._volume(outputs), targets)
@@ -177,7 +177,7 @@ class CodingRate:
     def pairs(
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
     ) -> Term:
-        """Distances to the searched features, less the mean coding rate of the queries."""
+        """Distances to the searched features, minus the mean coding rate of the queries."""
         outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         distances = (targets - outputs).square().sum(dim=-1) / 2  # (G, N, B)
         return Term(_mean(distances, weights) - self._volume(outputs), targets)
@@ -194,15 +194,14 @@ class CodingRate:
 
 @dataclass(frozen=True)
 class VICReg:
-    """Pull views together, keep every output's standard deviation at 1 and outputs uncorrelated.
+    """Minimise distances between views; keep the standard deviation of each output at 1 and outputs uncorrelated."""
 
-    # Differs from VICReg: outputs are scaled to the length of K ones, since search heads give unit vectors; the terms
-    # of variance and covariance are means over the student's views, so that any number of them weighs as much as two.
-    """
+    # Differs from VICReg: outputs are scaled to norm sqrt(K), since search heads return unit vectors; the variance and
+    # covariance terms are averaged over the student's views, so that their number does not change the weights.
 
     invariance_weight: float = 25.0
     variance_weight: float = 25.0
-    covariance_weight: float = 2.0  # VICReg adds up two views at a weight of 1
+    covariance_weight: float = 2.0  # VICReg sums over two views at a weight of 1
     gather: Gather = no_gather
     has_center = False
 
@@ -242,7 +241,7 @@ def _l2_normalize(outputs: Tensor) -> Tensor:
 
 
 def _other_views(pairs: Tensor) -> Tensor:
-    """The mean of pairs (G, V, B) without those of a view with itself."""
+    """Mean of pairs (G, V, B), without those of a view with itself."""
     views = pairs.mean(dim=-1)
     return views[~torch.eye(*views.shape, dtype=torch.bool, device=views.device)].mean()
 

@@ -19,7 +19,7 @@ from scfs.view_batch import ViewBatch
 
 
 class Output(NamedTuple):
-    """The losses of a batch by name, and diagnostics of the networks."""
+    """Losses of a batch by name, and diagnostics."""
 
     losses: dict[str, Tensor]  # their sum is the training loss (Eq. 2)
     diagnostics: dict[str, Tensor]  # scalars without gradient
@@ -29,7 +29,7 @@ class Output(NamedTuple):
 class SCFS(nn.Module):
     """Semantics-consistent feature search, its DINO baseline and its ablations.
 
-    The paper's encoder is `student`; its momentum encoder is `teacher`, a moving average.
+    `student` is the paper's encoder, `teacher` its momentum encoder.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class SCFS(nn.Module):
         targets: Targets = "teacher",
         mean_over_processes: Callable[[Tensor], Tensor] = lambda tensor: tensor,
     ):
-        """objective: of the data term. search_objective: of the terms at the layers. If absent, the paper's.
+        """objective: of the data term. search_objective: of the terms at the layers. None: the paper's.
 
-        search_weight: of the terms at the layers in the training loss. targets: the network that gives them. With
-        "student", its own global views are the targets, with their gradients in the data term; the teacher then is only
-        an average to be used afterwards.
+        search_weight: of the terms at the layers in the training loss. targets: the network that computes the targets.
+        With "student", they are the student's outputs for its global views, with gradient in the data term; the teacher
+        is then only a moving average, for evaluation and export.
         """
         super().__init__()
         self.mean_over_processes = mean_over_processes
@@ -70,7 +70,7 @@ class SCFS(nn.Module):
         )
 
     def forward(self, batch: ViewBatch, teacher_temp: float) -> Output:
-        """Contrast the views of a batch in every way the mode asks for."""
+        """The terms of the mode: the data term (Eqs. 3-6) and, at each layer, search terms (Eqs. 7-11)."""
         student: dict[Pass, Features] = {"global": self.student(batch.global_views)}
         if self.plan.local_views and len(batch.local_views):
             student["local"] = self.student(batch.local_views)
@@ -80,7 +80,7 @@ class SCFS(nn.Module):
                 teacher = self.teacher(batch.global_views)
 
         terms: dict[str, Term] = {}
-        if self.student.head is not None:  # the data contrast
+        if self.student.head is not None:
             terms["view"] = self._data_term(student, teacher.pooled, teacher_temp)
         for i in range(len(self.student.search_heads)):
             terms |= self._layer_terms(i, student, teacher.maps[i].detach(), batch, teacher_temp)
@@ -96,7 +96,7 @@ class SCFS(nn.Module):
         return Output(losses, entropies | spreads, spread_of)
 
     def _data_term(self, student: dict[Pass, Features], key_features: Tensor, teacher_temp: float) -> Term:
-        """The contrast of pooled features (Eqs. 3-6). key_features: (G, B, C)."""
+        """The data contrast, on pooled features (Eqs. 3-6). key_features: (G, B, C)."""
         head, teacher_head = (cast(DataHead, encoder.head) for encoder in (self.student, self.teacher))
         outputs = head(*(features.pooled for features in student.values()))  # (V, B, K)
         targets = outputs[: len(key_features)]
@@ -108,16 +108,16 @@ class SCFS(nn.Module):
     def _layer_terms(
         self, i: int, student: dict[Pass, Features], key_maps: Tensor, batch: ViewBatch, teacher_temp: float
     ) -> dict[str, Term]:
-        """The terms of one search layer; their mean counts where there are two. key_maps: (G, B, C, H, W)."""
+        """The terms of one search layer; if there are two, each has half the weight. key_maps: (G, B, C, H, W)."""
         plan, head, objective = self.plan, self.student.search_heads[i], self.search_objective
         center = cast(Center, self.search_centers[i]) if objective.has_center else None
-        kinds = {*plan.layer_views, plan.queries} if plan.targets else {*plan.layer_views}
-        # Each kind of map passes its head by itself: batch norms must not mix kinds.
-        outputs = {kind: head(features.maps[i]) for kind, features in student.items() if kind in kinds}
+        passes = {*plan.layer_views, plan.queries} if plan.targets else {*plan.layer_views}
+        # One call of the head per pass: its batch norms must not mix global and local maps.
+        outputs = {name: head(features.maps[i]) for name, features in student.items() if name in passes}
 
         terms: dict[str, Term] = {}
         if plan.layer_views:
-            view_outputs = torch.cat([outputs[kind] for kind in plan.layer_views if kind in outputs])  # (V, B, K)
+            view_outputs = torch.cat([outputs[name] for name in plan.layer_views if name in outputs])  # (V, B, K)
             with torch.no_grad():
                 targets = self._target_head(i)(key_maps)  # (G, B, K)
             terms["view"] = objective.views(view_outputs, targets, Sharpening(teacher_temp, center))
@@ -138,33 +138,35 @@ class SCFS(nn.Module):
     def _search(
         self, i: int, query_maps: Tensor, key_maps: Tensor, batch: ViewBatch
     ) -> tuple[Tensor, PairWeights | None]:
-        """The targets (G, N, B, K) of what the queries find in the keys, and the pairs' weights.
+        """Targets (G, N, B, K) for the queries from the key maps (Eqs. 7-10), and the weights of the pairs.
 
-        query_maps: (N, B, C, h, w). key_maps: (G, B, C, H, W). Without local views each query has one key, in the same
-        order, and the targets are (1, N, B, K).
+        query_maps: (N, B, C, h, w). key_maps: (G, B, C, H, W). Without local views each query searches one key map, the
+        one at the same index, and the targets are (1, N, B, K).
         """
-        head = self._target_head(i)
-        if self.plan.queries == "global":
-            together = (maps.flatten(0, 1).unsqueeze(0) for maps in (query_maps, key_maps))
-            attention = search_attention(*together)[0, 0].unflatten(0, key_maps.shape[:2])  # (G, B, H, W)
+        head, targets, queries = self._target_head(i), self.plan.targets, self.plan.queries
+        if targets == "searched" and queries == "global":
+            flat = (maps.flatten(0, 1).unsqueeze(0) for maps in (query_maps, key_maps))
+            attention = search_attention(*flat)[0, 0].unflatten(0, key_maps.shape[:2])  # (G, B, H, W)
             return head(key_maps, attention.unsqueeze(1)).transpose(0, 1), None
-        if self.plan.targets == "searched":
+        if targets == "searched":
             return head(key_maps, search_attention(query_maps, key_maps)), None
+        if targets != "cropped" or queries != "local":
+            raise ValueError(f"No search is defined for targets {targets!r} with {queries} queries.")
         views = len(key_maps)
         boxes, inside = box_in_view(
             batch.local_boxes, batch.global_boxes[:views].unsqueeze(1), batch.global_flips[:views].unsqueeze(1)
         )  # (G, N, B, 4), (G, N, B)
-        cut = roi_maps(key_maps, boxes, (query_maps.shape[-2], query_maps.shape[-1]))  # (G, N, B, C, h, w)
+        cropped = roi_maps(key_maps, boxes, (query_maps.shape[-2], query_maps.shape[-1]))  # (G, N, B, C, h, w)
         weights = pair_weights(inside)
-        targets = head(cut.flatten(0, 1)).unflatten(0, boxes.shape[:2])
-        return targets, PairWeights(weights, self.mean_over_processes(weights.sum()))
+        outputs = head(cropped.flatten(0, 1)).unflatten(0, boxes.shape[:2])
+        return outputs, PairWeights(weights, self.mean_over_processes(weights.sum()))
 
     def _target_head(self, i: int) -> nn.Module:
         encoder = self.teacher if self.targets == "teacher" else self.student
         return encoder.search_heads[i]
 
     def train(self, mode: bool = True) -> "SCFS":
-        """Of the teacher only the batch norms train: no drop path, no dropout."""
+        """Keep the teacher in evaluation mode except for its batch norms: no drop path, no dropout."""
         super().train(mode)
         self.teacher.eval()
         for module in self.teacher.modules():
@@ -174,23 +176,27 @@ class SCFS(nn.Module):
 
     @torch.no_grad()
     def update_teacher(self, momentum: float) -> None:
-        """Parameters only, as in DINO: the teacher's batch-norm statistics come from its own passes.
+        """Update the moving average of the student's parameters, as in DINO.
 
-        Where it makes none, because the student gives the targets, they are averaged too.
+        The teacher's batch-norm statistics come from its own passes. If the student computes the targets, the teacher
+        makes none, and its statistics are averaged too.
         """
         torch._foreach_lerp_(list(self.teacher.parameters()), list(self.student.parameters()), 1 - momentum)
         if self.targets == "student":
-            ours, theirs = ([b for b in net.buffers() if b.is_floating_point()] for net in (self.teacher, self.student))
-            if ours:
-                torch._foreach_lerp_(ours, theirs, 1 - momentum)
+            teacher, student = (
+                [buffer for buffer in encoder.buffers() if buffer.is_floating_point()]
+                for encoder in (self.teacher, self.student)
+            )
+            if teacher:
+                torch._foreach_lerp_(teacher, student, 1 - momentum)
 
     def num_outputs(self, term: str) -> int | None:
-        """K of the head whose softmax a term contrasts; None where the objective has none."""
+        """K of the head of a term whose objective has a softmax; None for the other objectives."""
         _, _, layer = term.partition("/")
         head = self.student.search_heads[self.layers.index(layer)] if layer else self.student.head
         objective = self.search_objective if layer else self.objective
         return cast(DataHead | LayerHead, head).out_dim if isinstance(objective, SelfDistillation) else None
 
     def centers(self) -> Iterable[Center]:
-        """Every center, to be reduced over processes and committed once per optimizer step."""
+        """All centers, to be reduced over processes and committed once per optimizer step."""
         return (module for module in self.modules() if isinstance(module, Center))

@@ -39,7 +39,8 @@ def preview(config: Config, *, name: str, console: Console) -> Path:
         picture = layout.free_path(f"{name}-views", ".png")
         if is_rank_zero():
             images = [readable_image(run.source, i)[0] for i in range(min(NUM_IMAGES, len(run.source)))]
-            save_views(picture, images, MultiCrop(**run.config.crops | {"colours": "loader"}), run.config.seed)
+            multi_crop = MultiCrop(**run.config.crops | {"colours": "loader"})
+            save_views(picture, images, [multi_crop(image, run.config.seed + i) for i, image in enumerate(images)])
         console.print(f"example views: {picture}", highlight=False, soft_wrap=True)
         console.print("Nothing was trained or kept; leave --dry-run away to start.", highlight=False)
     return picture

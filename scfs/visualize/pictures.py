@@ -1,3 +1,5 @@
+"""Drawings of what the other files of this folder compute; nothing is computed here."""
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,111 +9,116 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from scfs.backbones import Backbone
-from scfs.data.views import MultiCrop, as_tensor, normalize
-from scfs.errors import UserError
-from scfs.method.search import search_attention
+from scfs.view_batch import ViewBatch
+from scfs.visualize.attention import SearchedImage
+from scfs.visualize.projection import Projection
 
-# Diagnostics that are drawn, by their names in the log; `teacher_entropy` is that of older runs.
-HEALTH = {
-    "entropy/view": "teacher entropy",
-    "teacher_entropy": "teacher entropy",
-    "spread/view": "spread of the head's outputs",
-    "feature_spread": "spread of features",
-}
-COLOURS = ("tab:red", "tab:orange", "tab:cyan", "tab:pink", "tab:olive", "tab:purple", "tab:brown", "tab:blue")
+# Okabe and Ito's colours, which people with any kind of colour vision can tell apart; without yellow, pale on white.
+COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+SAME, OTHER = "#0072B2", "#D55E00"  # of neighbours: the query's class, or another one
+GREY, MARKERS = "#BBBBBB", "o^s"
+CELL, TITLE = 1.3, 9  # inches of an image in a grid; points of a title
 
 
-def save_views(path: Path, images: Sequence[Image.Image], multi_crop: MultiCrop, seed: int) -> None:
-    """Example views: each row an image with the places of its views, then its global and its local views."""
-    columns = 1 + len(multi_crop.kinds)
-    figure, axes = _grid(len(images), columns)
-    for row, (image, cells) in enumerate(zip(images, axes, strict=True)):
-        views = multi_crop(image, seed + row)
+def save_views(path: Path, images: Sequence[Image.Image], views: Sequence[ViewBatch]) -> None:
+    """Example views: in each row an image with the boxes of its views, then its global and its local views."""
+    num_global, num_local = len(views[0].global_views), len(views[0].local_views)
+    figure, axes = _grid(len(images), 1 + num_global + num_local)
+    for image, batch, cells in zip(images, views, axes, strict=True):
         cells[0].imshow(image)
-        boxes = torch.cat([views.global_boxes, views.local_boxes])
-        flat = [*views.global_views, *views.local_views]
-        for i, (box, view, cell) in enumerate(zip(boxes.tolist(), flat, cells[1:], strict=True)):
-            colour = "white" if i < len(views.global_views) else COLOURS[(i - 2) % len(COLOURS)]
-            cells[0].add_patch(_outline(box, image.size, colour))
-            cell.imshow(view.movedim(0, -1).numpy())
-            _frame(cell, colour)
-    names = ["image", "global 1", "global 2", *(f"local {i + 1}" for i in range(columns - 3))]
-    _titles(axes[0], names)
+        boxes = [*batch.global_boxes.tolist(), *batch.local_boxes.tolist()]
+        for i, (box, view) in enumerate(zip(boxes, [*batch.global_views, *batch.local_views], strict=True)):
+            _outline(cells[0], [edge * extent for edge, extent in zip(box, 2 * image.size, strict=True)], i)
+            cells[1 + i].imshow(view.movedim(0, -1).numpy())
+            _frame(cells[1 + i], *_line(i))
+    names = [f"global {i + 1}" for i in range(num_global)] + [f"local {i + 1}" for i in range(num_local)]
+    _titles(axes[0], ["image", *names])
     _save(figure, path)
 
 
-@torch.no_grad()
-def save_attention(
-    path: Path, images: Sequence[Image.Image], backbone: Backbone, *, size: int, query_size: int, seed: int
-) -> None:
-    """What feature search finds: per image two local views and, at each search layer, where they look (Eq. 8).
-
-    The image is seen at 1.5 times the training size where the network can take that, so that the deepest map is more
-    than a few places.
-    """
-    layers, queries = backbone.layers, 2
-    figure, axes = _grid(len(images), 1 + queries * (1 + len(layers)))
-    rng = np.random.default_rng(seed)
-    side = _larger(backbone, size)
-    backbone.eval()
-    for image, cells in zip(images, axes, strict=True):
-        cells[0].imshow(image)
-        whole = normalize(as_tensor(image.resize((side, side), Image.Resampling.BICUBIC)))[None]
-        key_maps = backbone(whole)[1]
-        for query in range(queries):
-            box = _square(image, rng)
-            crop = image.crop(box).resize((query_size, query_size), Image.Resampling.BICUBIC)
-            query_maps = backbone(normalize(as_tensor(crop))[None])[1]
+def save_attention(path: Path, searched: Sequence[SearchedImage]) -> None:
+    """In each row an image, then each of its queries with the attention on the image at every search layer."""
+    layers, num_queries = list(searched[0].maps), len(searched[0].queries)
+    figure, axes = _grid(len(searched), 1 + num_queries * (1 + len(layers)))
+    for found, cells in zip(searched, axes, strict=True):
+        cells[0].imshow(found.image)
+        for query, (box, crop) in enumerate(zip(found.boxes, found.queries, strict=True)):
+            _outline(cells[0], box, query)
             first = 1 + query * (1 + len(layers))
-            share = [box[0] / image.width, box[1] / image.height, box[2] / image.width, box[3] / image.height]
-            cells[0].add_patch(_outline(share, image.size, COLOURS[query]))
             cells[first].imshow(crop)
-            _frame(cells[first], COLOURS[query])
-            for cell, keys, asked in zip(cells[first + 1 :], key_maps, query_maps, strict=False):
-                attention = search_attention(asked.unsqueeze(0), keys.unsqueeze(0))[0, 0, 0]  # (H, W)
-                _overlay(cell, image, attention)
-    _titles(axes[0], ["image", *(["query", *layers] * queries)])
+            _frame(cells[first], *_line(query))
+            for cell, attention in zip(cells[first + 1 :], found.maps.values(), strict=False):
+                _overlay(cell, found.image, attention[query])
+    _titles(axes[0], ["image", *(name for i in range(num_queries) for name in (f"query {i + 1}", *layers))])
     _save(figure, path)
 
 
-def _larger(backbone: Backbone, size: int) -> int:
-    try:
-        backbone.check_sizes(side := int(1.5 * size))
-    except UserError:
-        return size
-    return side
+def save_neighbours(
+    path: Path,
+    queries: Sequence[Image.Image],
+    captions: Sequence[str],
+    found: Sequence[Sequence[Image.Image]],
+    cosines: Tensor,
+    same_class: Tensor | None,
+) -> None:
+    """In each row a query image with its caption, then its nearest images with their cosines.
+
+    cosines: (queries, k). same_class: (queries, k) bool, for the colour of frames; None without classes.
+    """
+    figure, axes = _grid(len(queries), 1 + cosines.shape[1], titles=True)
+    for row, cells in enumerate(axes):
+        cells[0].imshow(queries[row])
+        _titles(cells[:1], captions[row : row + 1])
+        for column, (cell, image) in enumerate(zip(cells[1:], found[row], strict=True)):
+            cell.imshow(image)
+            if same_class is not None:
+                _frame(cell, SAME if same_class[row, column] else OTHER)
+        _titles(cells[1:], [f"{cosine:.2f}" for cosine in cosines[row].tolist()])
+    _save(figure, path)
 
 
-def save_curves(path: Path, rows: Sequence[dict[str, float]]) -> None:
-    """Losses, diagnostics and k-NN over the steps of a run."""
-    figure = Figure(figsize=(11, 3), layout="constrained")
+def save_projection(path: Path, projection: Projection, labels: Tensor, classes: Sequence[str]) -> None:
+    """A point per image on the first two principal components, coloured by class if there are classes.
+
+    labels: (images,), -1 for images without a class.
+    """
+    figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    losses, health, knn = figure.subplots(1, 3)
-    steps = [row for row in rows if "loss" in row]
-    for name in dict.fromkeys(name for row in steps for name in row):  # of a resumed run, names may have changed
-        points = [(row["step"], row[name]) for row in steps if name in row]
-        if name.startswith("loss/"):
-            losses.plot(*zip(*points, strict=True), label=name.removeprefix("loss/"))
-        elif name in HEALTH:
-            health.plot(*zip(*points, strict=True), label=HEALTH[name])
-    scored = [row for row in rows if "knn_top1" in row]
-    knn.plot(
-        [row["step"] for row in scored], [100 * row["knn_top1"] for row in scored], marker="o", label="k-NN top-1 %"
-    )
-    for axis in (losses, health, knn):
-        axis.set_xlabel("step")
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=8)
+    axes = figure.subplots()
+    for name, chosen, style in _groups(labels, classes):
+        x, y = projection.points[chosen].T.numpy()
+        axes.scatter(x, y, s=18, alpha=0.75, linewidths=0, label=name, **style)
+    if classes:
+        axes.legend(fontsize=TITLE, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), markerscale=1.5)
+    for number, (axis, part) in enumerate(zip((axes.xaxis, axes.yaxis), projection.explained.tolist(), strict=True)):
+        axis.set_label_text(f"component {number + 1} ({part:.0%} of the variance)")
+    axes.grid(alpha=0.3)
     _save(figure, path)
 
 
-def _grid(rows: int, columns: int) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(1.15 * columns, 1.15 * rows + 0.25), layout="constrained")
+def _groups(labels: Tensor, classes: Sequence[str]) -> list[tuple[str, Tensor, dict[str, Any]]]:
+    """Points to draw alike: name, which ones (images,), and colour and marker. With many classes, the largest few."""
+    if not classes:
+        return [("images", labels >= -1, {"color": SAME, "marker": "o"})]
+    counts = labels[labels >= 0].bincount(minlength=len(classes))
+    styles = [{"color": colour, "marker": marker} for marker in MARKERS for colour in COLOURS]
+    shown = [int(label) for label in counts.argsort(descending=True, stable=True) if counts[label]]
+    if len(shown) > len(styles):
+        shown = shown[: len(COLOURS)]
+    shown = sorted(shown)
+    groups = [(classes[label], labels == label, style) for label, style in zip(shown, styles, strict=False)]
+    rest = ~sum((mask for _, mask, _ in groups), torch.zeros_like(labels, dtype=torch.bool))
+    others = [(f"{int((counts > 0).sum()) - len(shown)} others", rest, {"color": GREY, "marker": "."})]
+    return [*(others if rest.any() else []), *groups]
+
+
+def _grid(rows: int, columns: int, *, titles: bool = False) -> tuple[Figure, Any]:
+    """Square cells without ticks, with room for titles above the first row or above all."""
+    figure = Figure(figsize=(CELL * columns, (CELL + 0.25 * titles) * rows + 0.3), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
@@ -122,33 +129,31 @@ def _grid(rows: int, columns: int) -> tuple[Figure, Any]:
 
 def _titles(cells: Any, names: Sequence[str]) -> None:
     for cell, name in zip(cells, names, strict=True):
-        cell.set_title(name, fontsize=8)
+        cell.set_title(name, fontsize=TITLE, pad=4)
 
 
-def _frame(cell: Any, colour: str) -> None:
+def _line(number: int) -> tuple[str, str]:
+    """Colour and style of the box and the frame with a number; after the last colour, dashed ones."""
+    return COLOURS[number % len(COLOURS)], ("-", "--")[number // len(COLOURS) % 2]
+
+
+def _frame(cell: Any, colour: str, style: str = "-") -> None:
     for spine in cell.spines.values():
-        spine.set(edgecolor="black" if colour == "white" else colour, linewidth=2)
+        spine.set(edgecolor=colour, linewidth=2.5, linestyle=style)
 
 
-def _outline(box: Sequence[float], image_size: tuple[int, int], colour: str) -> Rectangle:
-    width, height = image_size
+def _outline(cell: Any, box: Sequence[float], number: int) -> None:
+    """A box (left, top, right, bottom) in pixels, on a white line so that it stands out from any image."""
     x0, y0, x1, y1 = box
-    return Rectangle((x0 * width, y0 * height), (x1 - x0) * width, (y1 - y0) * height, fill=False, ec=colour, lw=1.2)
+    for (colour, style), width in ((("white", "-"), 2.0), (_line(number), 1.2)):
+        cell.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, ec=colour, lw=width, ls=style))
 
 
-def _square(image: Image.Image, rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """A random square of a tenth of the image's smaller square."""
-    side = int(0.32 * min(image.size))
-    left, top = (int(rng.integers(0, extent - side + 1)) for extent in image.size)
-    return left, top, left + side, top + side
-
-
-def _overlay(cell: Any, image: Image.Image, attention: Tensor) -> None:
-    """Attention over the image, from its own smallest to its own largest value."""
-    low, high = attention.min(), attention.max()
-    scaled = ((attention - low) / (high - low).clamp(min=1e-6)).numpy()
-    cell.imshow(image.convert("L"), cmap="gray")
-    cell.imshow(scaled, cmap="inferno", alpha=0.65, extent=(0, image.width, image.height, 0), interpolation="bilinear")
+def _overlay(cell: Any, image: Image.Image, attention: NDArray[np.float32]) -> None:
+    """Attention (H, W) over the image in grey, from its own smallest to its own largest value."""
+    extent = (0, image.width, image.height, 0)
+    cell.imshow(image.convert("L"), cmap="gray", extent=extent)
+    cell.imshow(attention, cmap="inferno", alpha=0.65, extent=extent, interpolation="bilinear")
     cell.set(xlim=(0, image.width), ylim=(image.height, 0))
 
 

@@ -1,41 +1,38 @@
-import html
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch.nn.functional as F
+from PIL import Image, ImageOps
 from rich.console import Console
+from rich.progress import Progress
 
-from scfs.backbones import load_backbone
+from scfs.backbones import Backbone, Loaded, load_backbone
 from scfs.config import Config
-from scfs.data.loader import readable_image
-from scfs.data.sources import open_train
+from scfs.data.loader import num_workers, readable_image
+from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop
+from scfs.distributed import choose_device
 from scfs.errors import UserError
 from scfs.recipe import check, read_toml
 from scfs.runs.layout import SETTINGS, read_metrics
-from scfs.visualize.pictures import save_attention, save_curves, save_views
+from scfs.runs.results import read_results
+from scfs.visualize.attention import random_boxes, search_own_image, usable_side
+from scfs.visualize.curves import save_curves
+from scfs.visualize.features import Sample, sample_features
+from scfs.visualize.neighbours import choose_queries, nearest_others
+from scfs.visualize.page import Section, render_page, render_table
+from scfs.visualize.pictures import save_attention, save_neighbours, save_projection, save_views
+from scfs.visualize.projection import project
 
-NUM_IMAGES = 6
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
-img {{ max-width: 100% }} table {{ border-collapse: collapse; font-size: 13px }}
-td {{ border-bottom: 1px solid #ddd; padding: .15rem .8rem .15rem 0 }} .score {{ font-size: 1.6rem }}
-</style>
-<h1>{title}</h1>
-<p class="score">{score}</p>
-<h2>Curves</h2><img src="curves.png" alt="losses, health and k-NN over the steps">
-<h2>Example views</h2><p>Each row: an image with the places of its views, its two global views, its local views.</p>
-<img src="views.png" alt="example views">
-<h2>Attention</h2><p>Where two queries of each image find themselves, at each search layer (bright: alike).</p>
-<img src="attention.png" alt="attention maps">
-<h2>Settings</h2><table>{settings}</table>
-</html>
-"""
+NUM_IMAGES, NUM_QUERIES, NUM_NEIGHBOURS = 6, 2, 6
+NUM_FEATURES = 2048  # images at most for neighbours and projection
+THUMBNAIL = 128  # pixels
+RESULT_HEAD = ("date", "evaluation", "data", "metric", "value", "95 % interval")
 
 
 class Summary(NamedTuple):
-    """k-NN top-1 of a run's first and last score, as shares; None if it was never scored."""
+    """k-NN top-1 of a run's first and last score, as fractions; None if it was never scored."""
 
     before: float | None
     after: float | None
@@ -49,55 +46,158 @@ class Summary(NamedTuple):
 
 def report(run: Path, console: Console) -> None:
     """Pictures and a page of what a run learned: the `scfs report` command."""
-    if not (run / SETTINGS).is_file():
-        raise UserError(f"{run} is not a run folder (it has no {SETTINGS}).")
-    values = read_toml(run / SETTINGS)
-    if "finetune" in values:
-        raise UserError(f"{run} was trained with labels; a report is of a pre-training run: give that folder.")
-    config = check(Config, values)
-    loaded = load_backbone(str(run))
-    rows = read_metrics(run)
+    config = _read_settings(run)
     source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
+    device = choose_device("auto")
+    loaded = load_backbone(str(run))
+    loaded.backbone.to(device)
+    rows, folder = read_metrics(run), run / "report"
     images = [readable_image(source, i)[0] for i in range(min(NUM_IMAGES, len(source)))]
-    folder = run / "report"
-    paths = {name: folder / name for name in ("views.png", "attention.png", "curves.png", "index.html")}
-    save_views(paths["views.png"], images, MultiCrop(**config.crops | {"colours": "loader"}), config.seed)
-    save_attention(
-        paths["attention.png"],
-        images,
-        loaded.backbone,
-        size=config.views.global_size,
-        query_size=config.views.local_size if config.num_local_views else config.views.global_size,
-        seed=config.seed,
-    )
-    save_curves(paths["curves.png"], rows)
+    sample = _sample(loaded, source, num_workers(config.data.workers, device), console)
+    sections = [
+        *_result_sections(run),
+        *_curve_sections(folder, rows),
+        _draw_views(folder, images, config),
+        _draw_attention(folder, images, loaded.backbone, config),
+        *_feature_sections(folder, source, sample),
+        Section("Settings", table=render_table((), _setting_rows(config))),
+    ]
     summary = summarise(rows)
-    page = PAGE.format(title=html.escape(f"Run {run.name}"), score=html.escape(str(summary)), settings=_table(config))
-    paths["index.html"].write_text(page, encoding="utf-8")
-    _tell(console, run, summary, paths)
+    page = folder / "index.html"
+    page.write_text(render_page(f"Run {run.name}", str(summary), sections), encoding="utf-8")
+    _print_paths(console, run, summary)
 
 
-def summarise(rows: list[dict[str, Any]]) -> Summary:
+def summarise(rows: Sequence[dict[str, Any]]) -> Summary:
     """The scores with which a run started and ended."""
     scores = [row["knn_top1"] for row in rows if "knn_top1" in row]
     return Summary(scores[0], scores[-1]) if scores else Summary(None, None)
 
 
-def _table(config: Config) -> str:
+def result_rows(run: Path) -> list[list[str]]:
+    """A row for every metric of every evaluation of a run, oldest first, under `RESULT_HEAD`."""
+    rows = []
+    for entry in read_results(run):
+        about = [entry["when"][:10], entry["evaluation"], str(entry["settings"].get("data", ""))]
+        for name, figure in entry["figures"].items():
+            low, high = figure["interval"]
+            rows.append([*about, f"{name} top-1", f"{figure['top1']:.1%}", f"{low:.1%} to {high:.1%}"])
+            rows.append([*about, f"{name} top-5", f"{figure['top5']:.1%}", ""])
+    return rows
+
+
+def _read_settings(run: Path) -> Config:
+    if not (run / SETTINGS).is_file():
+        raise UserError(f"{run} is not a run folder (it has no {SETTINGS}).")
+    values = read_toml(run / SETTINGS)
+    if "finetune" in values:
+        raise UserError(f"{run} was trained with labels; a report is of a pre-training run: give that folder.")
+    return check(Config, values)
+
+
+def _sample(loaded: Loaded, source: Source, workers: int, console: Console) -> Sample:
+    size = loaded.evaluated_size("auto")
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("features", total=min(NUM_FEATURES, len(source)))
+        return sample_features(
+            loaded.backbone,
+            source,
+            size=size,
+            limit=NUM_FEATURES,
+            workers=workers,
+            on_batch=lambda images: progress.advance(task, images),
+        )
+
+
+def _result_sections(run: Path) -> list[Section]:
+    rows = result_rows(run)
+    return [Section("Results", table=render_table(RESULT_HEAD, rows))] if rows else []
+
+
+def _curve_sections(folder: Path, rows: Sequence[dict[str, Any]]) -> list[Section]:
+    return [Section("Curves", picture="curves.png")] if save_curves(folder / "curves.png", rows) else []
+
+
+def _draw_views(folder: Path, images: Sequence[Image.Image], config: Config) -> Section:
+    multi_crop = MultiCrop(**config.crops | {"colours": "loader"})
+    views = [multi_crop(image, config.seed + number) for number, image in enumerate(images)]
+    save_views(folder / "views.png", images, views)
+    text = "Each row: an image with the boxes of its views, then its global and its local views, framed in the same colours."
+    return Section("Example views", text, "views.png")
+
+
+def _draw_attention(folder: Path, images: Sequence[Image.Image], backbone: Backbone, config: Config) -> Section:
+    """The image is seen at 1.5 times the training size if the network accepts that: its deepest map is then finer."""
+    size = config.views.global_size
+    try:
+        side = usable_side(backbone, int(1.5 * size))
+    except UserError:
+        side = size
+    query_side = config.views.local_size if config.num_local_views else size
+    searched = [
+        search_own_image(
+            backbone,
+            image,
+            random_boxes(image.size, NUM_QUERIES, seed=config.seed + number),
+            side=side,
+            query_side=query_side,
+        )
+        for number, image in enumerate(images)
+    ]
+    save_attention(folder / "attention.png", searched)
+    text = "Two queries cut from each image, and their cosine similarity with the whole image at each search layer."
+    return Section("Attention", f"{text} Brighter is more similar; each map has its own scale.", "attention.png")
+
+
+def _feature_sections(folder: Path, source: Source, sample: Sample) -> list[Section]:
+    """Nearest neighbours and projection; neither means anything with a single image."""
+    if len(sample.features) < 2:
+        return []
+    return [_draw_neighbours(folder, source, sample), _draw_projection(folder, source, sample)]
+
+
+def _draw_neighbours(folder: Path, source: Source, sample: Sample) -> Section:
+    rows = choose_queries(sample.labels, NUM_IMAGES)
+    neighbours = nearest_others(sample.features, rows, NUM_NEIGHBOURS)
+    has_classes = bool(source.classes)
+    save_neighbours(
+        folder / "neighbours.png",
+        [_thumbnail(source, sample, row) for row in rows],
+        [source.classes[sample.labels[row]] if has_classes else "query" for row in rows],
+        [[_thumbnail(source, sample, row) for row in found] for found in neighbours.indices.tolist()],
+        neighbours.cosines,
+        sample.labels[neighbours.indices] == sample.labels[rows].unsqueeze(1) if has_classes else None,
+    )
+    text = f"Each row: an image and the most similar of {len(sample.features)} training images, with their cosines."
+    frames = " Blue frames: the same class; orange frames: another class." if has_classes else ""
+    return Section("Nearest neighbours", text + frames, "neighbours.png")
+
+
+def _draw_projection(folder: Path, source: Source, sample: Sample) -> Section:
+    projection = project(F.normalize(sample.features, dim=-1))
+    save_projection(folder / "projection.png", projection, sample.labels, source.classes)
+    text = f"L2-normalised features of {len(sample.features)} training images on their first two principal components."
+    return Section("Projection", text, "projection.png")
+
+
+def _thumbnail(source: Source, sample: Sample, row: int) -> Image.Image:
+    return ImageOps.fit(source.image(int(sample.indices[row])), (THUMBNAIL, THUMBNAIL))
+
+
+def _setting_rows(config: Config) -> list[list[str]]:
     rows = []
     for section, values in config.model_dump(mode="json").items():
         for name, value in values.items() if isinstance(values, dict) else [("", values)]:
-            setting = f"{section}.{name}".rstrip(".")
-            rows.append(f"<tr><td>{html.escape(setting)}</td><td>{html.escape(str(value))}</td></tr>")
-    return "".join(rows)
+            rows.append([f"{section}.{name}".rstrip("."), str(value)])
+    return rows
 
 
-def _tell(console: Console, run: Path, summary: Summary, paths: dict[str, Path]) -> None:
+def _print_paths(console: Console, run: Path, summary: Summary) -> None:
     lines = {
         "run folder": run,
-        "example views": paths["views.png"],
-        "attention maps": paths["attention.png"],
-        "report": paths["index.html"],
+        "example views": run / "report" / "views.png",
+        "attention maps": run / "report" / "attention.png",
+        "report": run / "report" / "index.html",
     }
     console.print(f"\n[bold]{summary}[/bold]", highlight=False, soft_wrap=True)
     for name, path in lines.items():

@@ -1,5 +1,7 @@
 """Every mode and variant against the loops: losses, gradients and centers of the whole forward pass."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from loops import box_in_view
@@ -97,3 +99,18 @@ def test_roi_batch_has_every_kind_of_pair():
     assert any(0.1 <= share < 0.99 for share in shares)
     assert any(share > 0.99 for share in shares)
     assert {(0, True), (0, False)} <= set(flips)  # among those that count; released searches the first view only
+
+
+@pytest.mark.parametrize(
+    ("contrast", "changes"),
+    [
+        ("scfs", {"targets": "pooled"}),
+        ("scfs-no-multicrop", {"targets": "pooled"}),
+        ("roi-crop", {"local_views": False}),
+    ],
+)
+def test_an_unknown_search_is_an_error(contrast, changes):
+    model = make_model(contrast)
+    model.plan = replace(model.plan, **changes)
+    with pytest.raises(ValueError, match="No search is defined for targets"):
+        model(make_batch(), TEACHER_TEMP)
