@@ -12,7 +12,7 @@ from scfs.data.loader import (
     readable_image,
     view_loader,
 )
-from scfs.data.sources import SceneSource
+from scfs.data.scene_source import SceneSource
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
 
