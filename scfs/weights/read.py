@@ -37,6 +37,7 @@ class Stored(NamedTuple):
     name: str | None = None  # of the backbone
     layers: list[str] | None = None
     size: int | None = None  # side of the views it was trained on
+    network: str = "teacher"  # the one to take where the names tell of two
 
 
 def read_weights(target: str, network: str = "teacher") -> Stored:
@@ -57,7 +58,7 @@ def read_weights(target: str, network: str = "teacher") -> Stored:
     stored = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path, network)
     if not stored.tensors:
         raise UserError(f"{path} is not a checkpoint of scfs, and no tensors are found in it; give a file of weights.")
-    return stored
+    return stored._replace(network=network)
 
 
 def _read_safetensors(path: Path) -> Stored:
