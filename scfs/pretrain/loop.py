@@ -9,11 +9,12 @@ from scfs import distributed
 from scfs.config import Config
 from scfs.data.loader import LoadedViews, StepSampler, ViewDataset, derive_seed, num_cores, num_workers, view_loader
 from scfs.data.sources import Source, open_train
+from scfs.data.unreadable import Unreadables
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
 from scfs.pretrain.auto import Choice, resolve
 from scfs.pretrain.build import build_learner, build_method, start_from
-from scfs.pretrain.health import Health, Unreadables
+from scfs.pretrain.health import Health
 from scfs.pretrain.score import OnlineScore
 from scfs.pretrain.start import announce, find_checkpoint, refuse_differing, save
 from scfs.pretrain.step import Learner, schedule_at, train_step
@@ -141,7 +142,8 @@ def run(job: Job, folder: Path, first_step: int, score: OnlineScore, console: Co
     config, learner, optim, every = job.config, job.learner, job.config.optim, job.config.run
     log = open_log(folder, first_step, every.loggers, config.model_dump(mode="json"))
     health = Health(job.total_steps, learner.method.num_outputs)
-    unreadables = Unreadables(folder, len(job.source), config.data.max_unreadable)
+    listed, max_fraction = folder / "unreadable.txt", config.data.max_unreadable
+    unreadables = Unreadables(len(job.source), max_fraction=max_fraction, path=listed)
 
     with Interrupt() as interrupt, ProgressDisplay(console, job.total_steps, first_step) as display:
 

@@ -6,8 +6,8 @@ from rich.console import Console
 
 from scfs.backbones import load_backbone
 from scfs.config import Config
-from scfs.data.loader import readable_image
 from scfs.data.sources import open_train
+from scfs.data.unreadable import readable_image
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
 from scfs.recipe import check, read_toml

@@ -9,10 +9,10 @@ from scfs.data.loader import (
     epoch_order,
     num_cores,
     num_workers,
-    readable_image,
     view_loader,
 )
 from scfs.data.scene_source import SceneSource
+from scfs.data.unreadable import readable_image
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
 
