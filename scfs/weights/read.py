@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from scfs.errors import UserError
+from scfs.preprocessing import Preprocessing
 from scfs.runs.checkpoint import FORMAT
 from scfs.runs.layout import LAST
 from scfs.weights.torchvision_names import current_name
@@ -38,6 +39,7 @@ class Stored(NamedTuple):
     layers: list[str] | None = None
     size: int | None = None  # side of the views it was trained on
     network: str = "teacher"  # the one to take where the names tell of two
+    preprocessing: Preprocessing | None = None  # None where the file does not say
 
 
 def read_weights(target: str, network: str = "teacher") -> Stored:
@@ -72,9 +74,15 @@ def _read_safetensors(path: Path) -> Stored:
     if "scfs" not in about:
         return Stored(path, tensors)
     layers = [layer for layer in about.get("layers", "").split(",") if layer]
-    size = about.get("size", "")
+    size = int(about["size"]) if about.get("size", "").isdigit() else None
     return Stored(
-        path, tensors, "exported scfs", about.get("backbone"), layers or None, int(size) if size.isdigit() else None
+        path,
+        tensors,
+        "exported scfs",
+        about.get("backbone"),
+        layers or None,
+        size,
+        preprocessing=Preprocessing.from_metadata(about, size),
     )
 
 
