@@ -10,6 +10,7 @@ from timm.models.resnet import BasicBlock, ResNet
 from torch import Tensor, nn
 
 from scfs.errors import UserError
+from scfs.preprocessing import USUAL_SIZE, Preprocessing
 from scfs.runs.backbone_record import BackboneRecord
 from scfs.weights.match import LoadReport, Mismatch, match_tensors
 from scfs.weights.read import Stored, read_weights
@@ -161,15 +162,18 @@ def fingerprint(network: nn.Module) -> str:
     return digest.hexdigest()
 
 
-USUAL_SIZE = 224  # where nothing says what a network was trained on
-
-
 class Loaded(NamedTuple):
     """A backbone with weights, the side of the views it was trained on, and what was taken from its file."""
 
     backbone: Backbone
     size: int | None  # None if unknown
     taken: LoadReport | None = None  # None of random weights
+    stored_preprocessing: Preprocessing | None = None  # None where the file does not say
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """As the file says or, where it does not, as in our own training and evaluation."""
+        return self.stored_preprocessing or Preprocessing(self.size or USUAL_SIZE)
 
     def evaluated_size(self, setting: int | str) -> int:
         """The side of centre crops, checked: as set or, if that is auto, as in training."""
@@ -197,7 +201,7 @@ def load_backbone(target: str, *, name: str | None = None, network: str = "teach
             "of none of the backbones that are tried; give the name of the timm model that it is of."
         )
     backbone = Backbone(found, stored.layers)
-    return Loaded(backbone, stored.size, _take(backbone, stored))
+    return Loaded(backbone, stored.size, _take(backbone, stored), stored.preprocessing)
 
 
 def load_weights(backbone: Backbone, target: str, *, network: str = "teacher") -> LoadReport:

@@ -36,7 +36,9 @@ class DataSettings(Settings):
     )
     classes: str = Field("", description="file naming the class folders to use, one a line; empty: all")
     max_megapixels: Positive = Field(100, description="larger images count as unreadable")
-    max_unreadable: Fraction = Field(0.01, description="share of unreadable images from which on the run stops")
+    max_unreadable: Fraction = Field(
+        0.01, description="fraction of unreadable images above which a run stops; a handful never stops it"
+    )
     workers: Count | Auto = Field(
         "auto", description="loader processes; auto: one per core, at most 8; on a CPU one per 4"
     )

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from scfs import __version__
 from scfs.backbones import REDUCED, Backbone, load_backbone
 from scfs.errors import UserError
+from scfs.preprocessing import Preprocessing
 from scfs.runs.files import check_new, write_new
 from scfs.weights.torchvision_names import TORCHVISION_MODELS, torchvision_names
 
@@ -19,9 +20,13 @@ class Exported(NamedTuple):
     num_tensors: int
     names: str  # whose parameter names they are
     how: str
+    images: str  # how images are prepared
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.num_tensors} tensors under {self.names}'s names; load them with\n  {self.how}"
+        return (
+            f"{self.path}: {self.num_tensors} tensors under {self.names}'s names; load them with\n  {self.how}\n"
+            f"Images: {self.images}."
+        )
 
 
 def export(target: str, out: Path, *, network: str = "teacher", name: str | None = None) -> Exported:
@@ -36,30 +41,42 @@ def export(target: str, out: Path, *, network: str = "teacher", name: str | None
     loaded = load_backbone(target, network=network, name=name)
     backbone = loaded.backbone
     if out.suffix == ".pth":
-        return _write_torchvision(backbone, out)
+        return _write_torchvision(backbone, out, str(loaded.preprocessing))
     about = {"format": "pt", "scfs": __version__, "backbone": backbone.name, "layers": ",".join(backbone.layers)}
+    about |= loaded.preprocessing.as_metadata()
     if loaded.size is not None:
         about["size"] = str(loaded.size)
-    return _write_timm(backbone, out, about)
+    return _write_timm(backbone, out, about, loaded.preprocessing)
 
 
-def _write_timm(backbone: Backbone, out: Path, about: dict[str, str]) -> Exported:
+def _write_timm(backbone: Backbone, out: Path, about: dict[str, str], preprocessing: Preprocessing) -> Exported:
     tensors = {name: tensor.contiguous() for name, tensor in backbone.net.state_dict().items()}
     write_new(out, lambda file: file.write(safetensors.torch.save(tensors, about)))
-    how = f'timm.create_model("{backbone.name}", num_classes=0, checkpoint_path="{out}")'
-    if backbone.name in REDUCED:
-        how = f'scfs.load_backbone("{out}")  # timm has no {backbone.name}'
-    return Exported(out, len(tensors), "timm", how)
+    how = f'scfs.load_backbone("{out}")  # timm has no {backbone.name}'
+    if backbone.name not in REDUCED:
+        # timm's own configuration may say otherwise: that of many ViTs has a mean of 0.5.
+        overlay = f"pretrained_cfg_overlay=dict(\n    {preprocessing.as_timm()})"
+        how = (
+            f'timm.create_model("{backbone.name}", num_classes=0, checkpoint_path="{out}", {_grid(backbone)}{overlay})'
+        )
+    return Exported(out, len(tensors), "timm", how, str(preprocessing))
 
 
-def _write_torchvision(backbone: Backbone, out: Path) -> Exported:
+def _grid(backbone: Backbone) -> str:
+    """Arguments that keep the grid of a ViT's position embeddings, which the overlay of another size would change."""
+    if not hasattr(backbone.net, "dynamic_img_size"):
+        return ""
+    return f"img_size={tuple(backbone.net.patch_embed.img_size)}, dynamic_img_size=True, "
+
+
+def _write_torchvision(backbone: Backbone, out: Path, images: str) -> Exported:
     model = TORCHVISION_MODELS.get(backbone.name.partition(".")[0])  # without the tag of timm's own weights
     tensors = torchvision_state(backbone.net)
     if model is None or tensors is None:
         raise UserError(f"torchvision has no model like '{backbone.name}'; export to a .safetensors file, for timm.")
     write_new(out, lambda file: torch.save(tensors, file))
     how = f'torchvision.models.{model}().load_state_dict(torch.load("{out}"), strict=False)  # it has no classifier'
-    return Exported(out, len(tensors), "torchvision", how)
+    return Exported(out, len(tensors), "torchvision", how, images)
 
 
 def torchvision_state(net: nn.Module) -> dict[str, Tensor] | None:

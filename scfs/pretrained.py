@@ -2,6 +2,7 @@ from torch import Tensor, nn
 
 from scfs.backbones import Backbone
 from scfs.backbones import load_backbone as load
+from scfs.preprocessing import Preprocessing
 
 # B images, C channels, H W map height and width
 
@@ -9,13 +10,16 @@ from scfs.backbones import load_backbone as load
 class PretrainedBackbone(nn.Module):
     """A backbone with its weights, for use in other programs.
 
-    Images are (B, 3, H, W) floats with ImageNet's mean and deviation taken out. `size` is the side of the views it
-    was trained on, None if unknown.
+    Images are (B, 3, H, W) floats from 0 to 1, minus `mean` and divided by `std`. `size` is the side of the views it
+    was trained on, None if unknown. In evaluation the shorter side is resized to size / `crop_pct`, by `interpolation`,
+    and the centre is cropped.
     """
 
-    def __init__(self, backbone: Backbone, size: int | None):
+    def __init__(self, backbone: Backbone, size: int | None, preprocessing: Preprocessing):
         super().__init__()
         self.backbone, self.size = backbone, size
+        self.mean, self.std = preprocessing.mean, preprocessing.std
+        self.crop_pct, self.interpolation = preprocessing.crop_pct, preprocessing.interpolation
         self.name, self.layers, self.channels = backbone.name, backbone.layers, backbone.channels
         self.num_features = backbone.num_features
 
@@ -35,4 +39,4 @@ def load_backbone(path: str, *, name: str | None = None, network: str = "teacher
     `name` is the timm model that another project's file is of; without it, the usual ones are tried.
     """
     loaded = load(str(path), name=name, network=network)
-    return PretrainedBackbone(loaded.backbone, loaded.size).eval()
+    return PretrainedBackbone(loaded.backbone, loaded.size, loaded.preprocessing).eval()

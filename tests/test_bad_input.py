@@ -197,9 +197,14 @@ def test_knn_with_differing_classes(scfs, photos, tmp_path):
 
 
 def test_unreadable_image(scfs, photos):
+    words = ("knn", "random:resnet10_half", "--data", photos, "--size", 32, "--workers", 0)
     (photos / "cats" / "0.jpg").write_bytes(b"no image")
-    answer = scfs("knn", "random:resnet10_half", "--data", photos, "--size", 32, "--workers", 0)
-    assert refused(answer, "1 of 10 images cannot be read", "0.jpg")
+    code, out, _ = scfs(*words)
+    assert code == 0
+    assert out.count("Unreadable, left out: ") == 1
+    for path in photos.glob("cats/*.jpg"):
+        path.write_bytes(b"no image")
+    assert refused(scfs(*words), "5 of 10 images cannot be read, more than the 4 allowed", "0.jpg", "3.jpg")
 
 
 @pytest.mark.parametrize("words", [[], ["a", "b"], ["nowhere"]])

@@ -1,7 +1,13 @@
+import math
+
+import numpy as np
 import pytest
 import timm
 import torch
 import torchvision
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from test_weights import (
     randomised,
     small_convnext,
@@ -12,18 +18,21 @@ from test_weights import (
 from torch import nn
 
 from scfs.backbones import Backbone, load_backbone
+from scfs.data.views import centre_view, normalize
 from scfs.errors import UserError
 from scfs.export import export, torchvision_state
+from scfs.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing, resized_side
+from scfs.pretrained import load_backbone as load_pretrained
 from scfs.runs import checkpoint
 from scfs.weights.torchvision_names import TORCHVISION_MODELS, torchvision_names
 
 
-def saved(path, name):
+def saved(path, name, layers=("layer2", "layer4"), size=64):
     """A checkpoint with a randomised teacher; returns the teacher's network."""
-    backbone = Backbone(name, ["layer2", "layer4"])
+    backbone = Backbone(name, layers)
     net = randomised(backbone.net)
     method = {f"teacher.backbone.{key}": value for key, value in backbone.state_dict().items()}
-    settings = {"backbone": {"name": name, "layers": ["layer2", "layer4"]}, "views": {"global_size": 64}}
+    settings = {"backbone": {"name": name, "layers": list(layers)}, "views": {"global_size": size}}
     checkpoint.save(path, {"settings": settings, "method": method})
     return net
 
@@ -31,14 +40,69 @@ def saved(path, name):
 @torch.no_grad()
 def test_timm_loads_it(tmp_path):
     net, out = saved(tmp_path / "last.pt", "resnet18"), tmp_path / "backbone.safetensors"
-    said = str(export(str(tmp_path / "last.pt"), out))
-    call = f'timm.create_model("resnet18", num_classes=0, checkpoint_path="{out}")'
-    assert call in said
-    plain = eval(call, {"timm": timm})
+    exported = export(str(tmp_path / "last.pt"), out)
+    assert f'timm.create_model("resnet18", num_classes=0, checkpoint_path="{out}", ' in exported.how
+    assert exported.how in str(exported)
+    plain = eval(exported.how, {"timm": timm})
     assert plain.state_dict().keys() == net.state_dict().keys()
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(plain.eval()(images), net(images))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backbone.safetensors", "last.pt"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "layers", "size"),
+    [
+        ("vit_tiny_patch16_224", ["blocks.5", "blocks.11"], 96),  # whose own mean is 0.5
+        ("resnet18", ["layer4"], 64),
+        ("resnet18", ["layer4"], 224),
+    ],
+)
+def test_timm_prepares_images_as_we_do(tmp_path, name, layers, size):
+    net, out = saved(tmp_path / "last.pt", name, layers, size), tmp_path / "backbone.safetensors"
+    plain = eval(export(str(tmp_path / "last.pt"), out).how, {"timm": timm}).eval()
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(plain), is_training=False)
+    pixels = np.random.default_rng(0).integers(0, 256, (150, 201, 3), dtype=np.uint8)
+    photo = Image.fromarray(pixels)
+    ours = normalize(centre_view(photo, size))
+    torch.testing.assert_close(transform(photo), ours, rtol=0, atol=1e-5)
+    assert torch.equal(plain(ours[None]), net(ours[None]))
+
+
+def test_timm_resizes_to_the_same_side():
+    for size in range(8, 1000):
+        assert math.floor(size / Preprocessing(size).crop_pct) == resized_side(size)
+    assert Preprocessing(224).crop_pct == 0.875
+
+
+def test_a_file_says_how_images_are_prepared(tmp_path):
+    saved(tmp_path / "last.pt", "resnet10_half")
+    out = tmp_path / "b.safetensors"
+    export(str(tmp_path / "last.pt"), out)
+    with safe_open(out, framework="pt") as file:
+        about = file.metadata()
+    assert {key: about[key] for key in ("mean", "std", "size", "crop_pct", "interpolation")} == {
+        "mean": "0.485,0.456,0.406",
+        "std": "0.229,0.224,0.225",
+        "size": "64",
+        "crop_pct": "0.875",
+        "interpolation": "bicubic",
+    }
+    about |= {"mean": "0.5,0.5,0.25", "std": "1.0,2.0,3.0"}  # to see that they are read
+    save_file(load_file(out), tmp_path / "other.safetensors", about)
+    network = load_pretrained(str(tmp_path / "other.safetensors"))
+    assert (network.mean, network.std, network.size) == ((0.5, 0.5, 0.25), (1.0, 2.0, 3.0), 64)
+    assert (network.crop_pct, network.interpolation) == (0.875, "bicubic")
+
+
+def test_files_that_do_not_say_it_are_as_usual(tmp_path):
+    saved(tmp_path / "last.pt", "resnet10_half")
+    assert load_pretrained(str(tmp_path / "last.pt")).mean == IMAGENET_MEAN
+    about = {"scfs": "0.1.0", "backbone": "resnet10_half", "layers": "layer4", "mean": "damaged"}
+    save_file(Backbone("resnet10_half").net.state_dict(), tmp_path / "old.safetensors", about)
+    network = load_pretrained(str(tmp_path / "old.safetensors"))
+    assert (network.mean, network.std, network.size) == (IMAGENET_MEAN, IMAGENET_STD, None)
 
 
 @torch.no_grad()
@@ -47,6 +111,8 @@ def test_torchvision_loads_it(tmp_path):
     said = str(export(str(tmp_path / "last.pt"), out))
     assert "torchvision.models.resnet18()" in said
     assert "strict=False" in said
+    assert "shorter side to 73 pixels (bicubic), centre crop of 64" in said
+    assert "mean (0.485, 0.456, 0.406), standard deviation (0.229, 0.224, 0.225)" in said
     plain = torchvision.models.resnet18()
     missing = plain.load_state_dict(torch.load(out), strict=False)
     assert (missing.missing_keys, missing.unexpected_keys) == (["fc.weight", "fc.bias"], [])

@@ -173,6 +173,50 @@ def test_the_student_is_taken_when_asked_for(tmp_path):
         read_weights(str(tmp_path / "w.pth"), "ema")
 
 
+@pytest.mark.parametrize("network", ["teacher", "student"])
+@pytest.mark.parametrize(
+    ("student", "teacher", "evaluated"),
+    [
+        ("student.backbone.", "teacher.backbone.", None),
+        ("student.module.backbone.", "teacher.backbone.", None),
+        ("module.student.", "module.teacher.", None),
+        ("model.student_backbone.", "model.teacher_backbone.", None),
+        ("student_backbone.", "backbone.", None),
+        ("query_backbone.", "backbone.", None),
+        ("backbone.", "backbone_momentum.", None),
+        ("module.encoder_q.", "module.encoder_k.", "student"),
+        ("base_encoder.", "momentum_encoder.", "student"),
+        ("backbone.", "momentum_backbone.", "student"),
+        ("online_encoder.net.", "target_encoder.net.", "student"),
+        ("online_network.", "target_network.", "student"),
+        ("online_net.0.", "target_net.0.", "student"),
+    ],
+)
+@pytest.mark.parametrize("name", ["w.ckpt", "w.safetensors"])
+def test_of_two_networks_in_one_dictionary(student, teacher, evaluated, network, name, tmp_path):
+    heads = extra("student_projection_head.0.weight", "projection_head.0.weight", "projection_head_momentum.0.weight")
+    tensors = named(teacher, 2) | heads | named(student, 1)
+    if name == "w.ckpt":
+        torch.save({"epoch": 3, "state_dict": tensors}, tmp_path / name)
+    else:
+        safetensors.torch.save_file(tensors, tmp_path / name)
+    backbone = Backbone(NAME)
+    report = load_weights(backbone, str(tmp_path / name), network=network)
+    seed = {"student": 1, "teacher": 2}[evaluated or network]
+    assert torch.equal(backbone.net.conv1.weight, named("", seed)["conv1.weight"])
+    assert torch.equal(backbone.net.layer4[0].bn2.running_var, named("", seed)["layer4.0.bn2.running_var"])
+    assert report.left[(student if seed == 2 else teacher).removeprefix("module.").partition(".")[0]] >= 60
+
+
+def test_a_teacher_that_is_not_whole_does_not_become_the_student(tmp_path):
+    tensors = named("student.", 1) | named("teacher.", 2)
+    del tensors["teacher.layer3.0.conv1.weight"]
+    torch.save(tensors, tmp_path / "w.pth")
+    with pytest.raises(UserError, match=r"'teacher.layer3.0.conv1.weight' is missing"):
+        load_weights(Backbone(NAME), str(tmp_path / "w.pth"))
+    load_weights(Backbone(NAME), str(tmp_path / "w.pth"), network="student")
+
+
 def test_files_from_before_batches_were_counted(tmp_path):
     old = {name: tensor for name, tensor in named("", 2).items() if "num_batches" not in name}
     safetensors.torch.save_file(old, tmp_path / "old.safetensors")

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torchvision import transforms as T
 
 from scfs.backbones import Backbone
-from scfs.data.views import IMAGENET_MEAN, IMAGENET_STD
 from scfs.errors import UserError
+from scfs.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from scfs.view_batch import ViewBatch
 
 

@@ -5,21 +5,19 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from scfs.data.decode import Unreadable
 from scfs.data.packed_batch import PackedBatch, pack
 from scfs.data.sources import Source
+from scfs.data.unreadable import Unreadables, readable_image
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
 from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
 from scfs.errors import UserError
 from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8
-MAX_UNREADABLE = 0.01  # share of the images of a training with labels or of an evaluation
-MAX_TRIES = 100  # images to try in place of one that cannot be read
 
 
 def derive_seed(*keys: int) -> int:
@@ -51,17 +49,6 @@ class ViewDataset(Dataset[LoadedViews]):
         image, _, unreadable = readable_image(self.source, index)
         # Only its own: those behind it have their own turn, and would be counted again.
         return LoadedViews(self.multi_crop(image, derive_seed(self.seed, epoch, index)), unreadable[:1])
-
-
-def readable_image(source: Source, index: int) -> tuple[Image.Image, int, list[str]]:
-    """The image at an index or, where it cannot be read, the next one that can; its index, and what cannot be read."""
-    unreadable: list[str] = []
-    for candidate in range(index, index + min(MAX_TRIES, len(source))):
-        try:
-            return source.image(candidate % len(source)), candidate % len(source), unreadable
-        except Unreadable as error:
-            unreadable.append(str(error))
-    raise UserError(f"{len(unreadable)} images in a row cannot be read, the last: {unreadable[-1]}; check the data.")
 
 
 class StepSampler(Sampler[list[tuple[int, int]]]):
@@ -163,7 +150,7 @@ def crop_batches(
 ) -> Iterator[LabelledViews]:
     """The share of this process in the batch of every step, in one pass.
 
-    Each image that any process cannot read is told once, to all of them alike; too many end the pass.
+    `on_unreadable` gets each image that any process cannot read once, in every process; too many end the pass.
     """
     per_process(batch_size, "batch_size")
     sampler = StepSampler(
@@ -175,25 +162,17 @@ def crop_batches(
         rank=rank(),
         world_size=world_size(),
     )
-    options, lost = _options(num_workers(workers, device), device.type == "cuda"), set[str]()
+    options, unreadables = (
+        _options(num_workers(workers, device), device.type == "cuda"),
+        Unreadables(len(dataset.source)),
+    )
     for batch in _iterate(DataLoader(dataset, batch_sampler=sampler, **options)):
-        here = {problem for problem in batch.unreadable if problem} - lost
+        here = {problem for problem in batch.unreadable if problem} - unreadables.named
         if any(sum_counts(len(here))):
-            new = sorted({problem for there in gather(here) for problem in there} - lost)
-            lost.update(new)
-            for problem in new:
+            for problem in unreadables.add(problem for there in gather(here) for problem in there):
                 on_unreadable(problem)
-            refuse_unreadable(sorted(lost), len(dataset.source))
+            unreadables.refuse_too_many()
         yield batch
-
-
-def refuse_unreadable(unreadable: Sequence[str], num_images: int) -> None:
-    """Stop at too many images that cannot be read."""
-    if len(unreadable) > MAX_UNREADABLE * num_images:
-        raise UserError(
-            f"{len(unreadable)} of {num_images} images cannot be read, such as: {unreadable[0]}; "
-            "repair or remove them first."
-        )
 
 
 def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[list[LoadedViews]]:

@@ -1,6 +1,5 @@
 """Public data sets in the layout in which they are published. Nothing is downloaded."""
 
-import os
 import pickle
 import warnings
 from collections.abc import Callable
@@ -11,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from scfs.data.files import NO_LABELS, FileSource, read_folder
+from scfs.data.coco import open_coco
+from scfs.data.files import FileSource, read_folder
 from scfs.data.fine_grained import open_aircraft, open_cars, open_cub, open_pets
-from scfs.data.lists import list_files
+from scfs.data.voc import open_voc
 from scfs.errors import UserError
 
 IMAGENETTE = ("imagenette2", "imagenette2-320", "imagenette2-160")  # the largest there is, is used
@@ -61,30 +61,6 @@ def open_imagenette(root: Path, *, with_val: bool, max_pixels: int) -> tuple[Fil
     return train, read_folder(found[0] / "val", max_pixels=max_pixels) if with_val else None
 
 
-def open_voc(root: Path, *, with_val: bool, max_pixels: int) -> tuple[FileSource, None]:  # noqa: ARG001
-    """The trainval images of every year of PASCAL VOC, without labels."""
-    years = (
-        [root]
-        if _is_voc(root)
-        else sorted(p for p in (*root.glob("VOC20*"), *root.glob("VOCdevkit/VOC20*")) if _is_voc(p))
-    )
-    if not years:
-        raise UserError(f"No PASCAL VOC under {root}; expected VOCdevkit/VOC2007 or another year with ImageSets/Main.")
-    paths = [path for year in years for path in _voc_images(root, year)]
-    files = list_files(str(root), paths, origin=f"ImageSets/Main of {', '.join(map(str, years))}")
-    return FileSource(files, NO_LABELS, (), max_pixels=max_pixels), None
-
-
-def open_coco(root: Path, *, with_val: bool, max_pixels: int) -> tuple[FileSource, None]:  # noqa: ARG001
-    """The images of COCO's train2017, without labels."""
-    places = [root / "train2017", root / "images" / "train2017", *([root] if root.name == "train2017" else [])]
-    found = [place for place in places if place.is_dir()]
-    if not found:
-        raise UserError(f"No COCO under {root}; expected a folder train2017 of images.")
-    files = read_folder(found[0]).files
-    return FileSource(files, NO_LABELS, (), max_pixels=max_pixels), None
-
-
 PUBLIC: dict[str, Callable[..., tuple[Any, Any]]] = {
     "cifar10": open_cifar10,
     "cifar100": open_cifar100,
@@ -120,18 +96,3 @@ def _cifar(kind: str, title: str, root: Path, with_val: bool) -> tuple[ArraySour
         return ArraySource(f"{title}/{'train' if train else 'val'}", data.data, labels, tuple(data.classes))
 
     return part(True), part(False) if with_val else None
-
-
-def _is_voc(folder: Path) -> bool:
-    return (folder / "ImageSets" / "Main").is_dir() and (folder / "JPEGImages").is_dir()
-
-
-def _voc_images(root: Path, year: Path) -> list[bytes]:
-    """Paths below the root of a year's trainval images, by its lists."""
-    main = year / "ImageSets" / "Main"
-    lists = [main / "trainval.txt"] if (main / "trainval.txt").is_file() else [main / "train.txt", main / "val.txt"]
-    names = sorted({name for path in lists if path.is_file() for name in path.read_text().split()})
-    if not names:
-        raise UserError(f"{main} has no trainval.txt with images; unpack the data set again.")
-    folder = os.path.relpath(year / "JPEGImages", root)
-    return [os.fsencode(f"{folder}/{name}.jpg") for name in names]

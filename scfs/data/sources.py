@@ -1,24 +1,27 @@
 import difflib
-import mmap
 import re
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
+from scfs.data.annotations import Objects
 from scfs.data.archives import COMPRESSED, PARQUET, TAR, archives_in, expand, is_archive, is_pattern, split_files
+from scfs.data.coco import open_annotated_coco
 from scfs.data.decode import MAX_PIXELS
 from scfs.data.files import read_folder
 from scfs.data.lists import read_list, read_names
 from scfs.data.parquet import open_parquet
 from scfs.data.public import PUBLIC
-from scfs.data.scenes import CLASSES, SIZE, render_scene, scene_label
+from scfs.data.scene_source import SceneSource
 from scfs.data.selection import choose_classes, every_fifth
 from scfs.data.shards import open_shards
+from scfs.data.voc import open_annotated_voc
 from scfs.errors import UserError
 
-Split = Literal["train", "val"]
+ANNOTATED = {"voc": open_annotated_voc, "coco": open_annotated_coco}
 
 
 class Source(Protocol):
@@ -38,49 +41,25 @@ class Source(Protocol):
         """What to call the image in a log: its path, or archive and member."""
 
 
-class SceneSource:
-    """The embedded data set: every image is painted when it is first asked for, and kept.
+class AnnotatedSource(Source, Protocol):
+    """A source that also knows which objects are in its images."""
 
-    Painting costs as much as cutting the views, so the pixels are kept in memory that forked loader processes share
-    (50 kB a scene); a process that is not forked keeps its own.
-    """
+    object_classes: tuple[str, ...]
+    category_ids: tuple[int, ...]  # of each class, its id in the annotation file; COCO's are not consecutive
+    has_masks: bool
+    notes: tuple[str, ...]  # sentences for the user: which annotations are left out or changed
 
-    classes = CLASSES
-    seed = 0
+    def objects(self, index: int) -> Objects:
+        """The objects in the image, N of them; there may be none."""
 
-    def __init__(self, split: Split, size: int):
-        self.split, self.size = split, size
-        self._keep()
+    def masks(self, index: int) -> NDArray[np.bool_] | None:
+        """Their masks (N, H, W), decoded when asked for; None if the source has none."""
 
-    def __len__(self) -> int:
-        return self.size
+    def image_size(self, index: int) -> tuple[int, int]:
+        """Width and height, without reading the image."""
 
-    def __getstate__(self) -> tuple[Split, int]:
-        return self.split, self.size
-
-    def __setstate__(self, state: tuple[Split, int]) -> None:
-        self.split, self.size = state
-        self._keep()
-
-    def _keep(self) -> None:
-        pixels, painted = (mmap.mmap(-1, self.size * count) for count in (SIZE * SIZE * 3, 1))
-        self.pixels = np.frombuffer(pixels, np.uint8).reshape(self.size, SIZE, SIZE, 3)
-        self.painted = np.frombuffer(painted, np.bool_)
-
-    def image(self, index: int) -> Image.Image:
-        """The scene as an image."""
-        if not self.painted[index]:
-            self.pixels[index] = render_scene(self.seed, self.split, index).image
-            self.painted[index] = True  # after the pixels: others may be looking
-        return Image.fromarray(self.pixels[index].copy())
-
-    def label(self, index: int) -> int:
-        """The class of the scene's object."""
-        return scene_label(self.seed, self.split, index)
-
-    def name(self, index: int) -> str:
-        """The split and the number in it."""
-        return f"scenes/{self.split}/{index}"
+    def image_id(self, index: int) -> int:
+        """The image's id in the annotation file, as COCO's evaluation wants it; elsewhere its index."""
 
 
 def open_train(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) -> Source:
@@ -115,6 +94,16 @@ def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXEL
         odd = sorted(set(train.classes) ^ set(val.classes))
         raise UserError(f"The classes of the train and val images of {source} differ ({odd[0]!r} is in one only).")
     return train, val
+
+
+def open_annotated(source: str, *, max_pixels: int = MAX_PIXELS) -> tuple[AnnotatedSource, AnnotatedSource]:
+    """Images with boxes and perhaps masks to learn from and to score."""
+    if (sizes := _scene_sizes(source)) is not None:
+        return SceneSource("train", sizes[0]), SceneSource("val", sizes[1])
+    kind, colon, place = source.partition(":")
+    if not colon or kind not in ANNOTATED:
+        raise UserError(f"'{source}' has no boxes or masks; give scenes, voc:FOLDER or coco:FOLDER.")
+    return ANNOTATED[kind](_public_folder(kind, place), max_pixels=max_pixels)
 
 
 def _open(source: str, *, with_val: bool, max_pixels: int) -> tuple[Source, Source | None]:

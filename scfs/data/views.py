@@ -12,12 +12,12 @@ from torchvision.transforms.v2 import functional as F
 
 from scfs.data.colours import as_row, coloured, without_colours
 from scfs.data.render import BLUR_RADII, Pixels, ViewDraw, render_fast, render_reference
+from scfs.preprocessing import IMAGENET_MEAN, IMAGENET_STD, resized_side
 from scfs.view_batch import ViewBatch
 
 # G global views, N local views, V any views, B images per process
 
 NUM_GLOBAL_VIEWS = 2
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def normalize_views(batch: ViewBatch) -> ViewBatch:
@@ -135,8 +135,7 @@ def as_tensor(image: Image.Image) -> Tensor:
 
 def centre_view(image: Image.Image, size: int) -> Tensor:
     """The evaluation view as uint8: shorter side to size x 256/224, centre crop (the paper's 256 and 224)."""
-    shorter = round(size * 256 / 224)
-    image = F.resize(image, [shorter], interpolation=InterpolationMode.BICUBIC)
+    image = F.resize(image, [resized_side(size)], interpolation=InterpolationMode.BICUBIC)
     return as_tensor(F.center_crop(image, [size, size]))
 
 

@@ -6,8 +6,9 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from scfs.data.loader import Scored, centre_loader, num_workers, refuse_unreadable
+from scfs.data.loader import Scored, centre_loader, num_workers
 from scfs.data.sources import Source
+from scfs.data.unreadable import refuse_unreadable, show_left_out
 from scfs.data.views import normalize
 from scfs.distributed import gather, rank, world_size
 from scfs.errors import UserError
@@ -105,18 +106,8 @@ def extract_shown(
             )
             for source in sources
         ]
-    for problem in (problem for part in found for problem in part.unreadable):
-        _say(console, f"Left out: {problem}")
+    show_left_out((problem for part in found for problem in part.unreadable), console)
     return found
-
-
-def say_unreadable(console: Console) -> Callable[[str], None]:
-    """How a training with labels says that an image cannot be read."""
-    return lambda problem: _say(console, f"Another image stands in for one: {problem}")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, style="yellow", soft_wrap=True, highlight=False, markup=False)
 
 
 @torch.no_grad()

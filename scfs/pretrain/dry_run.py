@@ -5,7 +5,7 @@ from rich.console import Console
 from torch import nn
 
 from scfs.config import Config
-from scfs.data.loader import readable_image
+from scfs.data.unreadable import readable_image
 from scfs.data.views import MultiCrop
 from scfs.distributed import choose_device, is_rank_zero, process_group
 from scfs.pretrain.prepare import PreparedRun, prepare

@@ -1,9 +1,6 @@
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-
-from scfs.errors import UserError
+from collections.abc import Callable, Iterator, Mapping
 
 WINDOW = 30  # steps whose mean is judged
 PATIENCE = 0.1  # fraction of the run before anything is judged: every run starts near ln K
@@ -71,28 +68,4 @@ class Health:
                 f"constant/{term}",
                 f"the loss of '{term}' is almost 0 ({means[f'loss/{term}']:.3f}): one output wins for every image. "
                 "Raise method.teacher_temp, or lower method.center_momentum so that the center follows faster.",
-            )
-
-
-class Unreadables:
-    """Counts the images of an epoch that could not be read, names each once, and stops a run that has too many."""
-
-    def __init__(self, folder: Path, num_images: int, max_share: float):
-        self.path, self.num_images, self.max_share = folder / "unreadable.txt", num_images, max_share
-        self.named = set(self.path.read_text(encoding="utf-8").splitlines()) if self.path.exists() else set[str]()
-        self.epoch, self.count = 0, 0
-
-    def check(self, epoch: int, names: Sequence[str], total: int) -> Iterator[str]:
-        """Lines to show: `names` are those of this process, `total` the number in all processes."""
-        self.count = total + (self.count if epoch == self.epoch else 0)
-        self.epoch = epoch
-        for name in sorted({*names} - self.named):
-            self.named.add(name)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(name + "\n")
-            yield f"Unreadable, replaced by the next image: {name}"
-        if self.count > self.max_share * self.num_images:
-            raise UserError(
-                f"{self.count} of {self.num_images} images cannot be read, more than data.max_unreadable "
-                f"{self.max_share:g}; they are named in {self.path}: repair or remove them, or raise the setting."
             )

@@ -6,8 +6,9 @@ from rich.console import Console
 from scfs import distributed
 from scfs.config import Config
 from scfs.data.loader import LoadedViews
+from scfs.data.unreadable import Unreadables
 from scfs.errors import UserError
-from scfs.pretrain.health import Health, Unreadables
+from scfs.pretrain.health import Health
 from scfs.pretrain.prepare import PreparedRun, prepare
 from scfs.pretrain.score import OnlineScore
 from scfs.pretrain.start import announce, find_checkpoint, save
@@ -112,7 +113,8 @@ def _epoch_due(step: int, plan: TrainingPlan, every_epochs: int) -> bool:
 def _watch(run: PreparedRun, folder: Path) -> Watch:
     """Warn of unreadable images and of signs of collapse."""
     health = Health(run.total_steps, run.learner.method.num_outputs)
-    unreadables = Unreadables(folder, len(run.source), run.config.data.max_unreadable)
+    max_fraction, listed = run.config.data.max_unreadable, folder / layout.UNREADABLE
+    unreadables = Unreadables(len(run.source), max_fraction=max_fraction, path=listed)
 
     def watch(done: int, batch: list[LoadedViews], numbers: Numbers, display: ProgressDisplay) -> None:
         unread = [name for part in batch for name in part.unreadable]

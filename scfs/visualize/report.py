@@ -9,8 +9,9 @@ from rich.progress import Progress
 
 from scfs.backbones import Backbone, Loaded, load_backbone
 from scfs.config import Config
-from scfs.data.loader import num_workers, readable_image
+from scfs.data.loader import num_workers
 from scfs.data.sources import Source, open_train
+from scfs.data.unreadable import readable_image
 from scfs.data.views import MultiCrop
 from scfs.distributed import choose_device
 from scfs.errors import UserError

@@ -1,3 +1,4 @@
+import itertools
 import math
 import re
 from collections import Counter
@@ -12,9 +13,31 @@ from scfs.weights.torchvision_names import torchvision_names
 
 HEADS = {"fc", "head", "heads", "classifier"}  # of the whole network; a backbone has none of them
 OPTIONAL = ("num_batches_tracked", "relative_position_index", "attn_mask")  # not learnt
-# What projects call the networks inside their checkpoints; of two that fit, theirs to evaluate is the one marked.
+# What projects call the networks inside their checkpoints, where the name tells the project.
 WRAPPED = {"encoder_q": "MoCo", "encoder_k": "MoCo", "base_encoder": "MoCo v3", "momentum_encoder": "MoCo v3"}
-EVALUATED = {"encoder_q", "base_encoder"}
+
+
+class Pair(NamedTuple):
+    """What a project calls the two networks of a file: the trained one, and the one that follows it."""
+
+    student: str
+    teacher: str
+    evaluated: str = ""  # the one that the project evaluates, whatever is asked for; empty: the one asked for
+
+
+PAIRS = (
+    Pair("student", "teacher"),  # DINOv2, iBOT, and other files with both in one dictionary
+    Pair("student_backbone", "teacher_backbone"),  # lightly's examples of DINO
+    Pair("student_backbone", "backbone"),  # lightly's benchmarks of DINO and BYOL
+    Pair("query_backbone", "backbone"),  # lightly's benchmark of MoCo
+    Pair("backbone", "backbone_momentum"),  # lightly's examples of MoCo and BYOL
+    Pair("encoder_q", "encoder_k", evaluated="encoder_q"),  # MoCo
+    Pair("base_encoder", "momentum_encoder", evaluated="base_encoder"),  # MoCo v3
+    Pair("backbone", "momentum_backbone", evaluated="backbone"),  # solo-learn
+    Pair("online_encoder", "target_encoder", evaluated="online_encoder"),  # BYOL
+    Pair("online_network", "target_network", evaluated="online_network"),  # BYOL
+    Pair("online_net", "target_net", evaluated="online_net"),  # BYOL of MMSelfSup
+)
 
 
 class Mismatch(Exception):  # noqa: N818 - a finding, not a mistake
@@ -44,8 +67,14 @@ class Naming(NamedTuple):
     found: int
 
     @property
-    def rank(self) -> tuple[int, bool]:
-        return self.found, bool(EVALUATED & set(self.prefix.split(".")))
+    def parts(self) -> tuple[str, ...]:
+        """Of the prefix, without those that wrappers for several GPUs add."""
+        return tuple(part for part in self.prefix.split(".") if part not in ("", "module"))
+
+    def has_partner(self, other: "Naming", pair: Pair) -> bool:
+        """Whether this prefix and another are the same but for the names of student and teacher."""
+        swapped = tuple(pair.teacher if part == pair.student else part for part in self.parts)
+        return swapped == other.parts != self.parts
 
 
 def match_tensors(stored: Stored, net: Any) -> tuple[dict[str, Tensor], LoadReport]:
@@ -55,7 +84,7 @@ def match_tensors(stored: Stored, net: Any) -> tuple[dict[str, Tensor], LoadRepo
     same kind would have. Position embeddings of another grid are resampled.
     """
     wanted = {name: value for name, value in net.state_dict().items() if not name.endswith(OPTIONAL)}
-    naming = _locate(stored.tensors, list(wanted))
+    naming = _locate(stored.tensors, list(wanted), stored.network)
     _check_heads(naming.prefix, net)
     taken, resampled = {}, ""
     for name, value in wanted.items():
@@ -77,8 +106,8 @@ def match_tensors(stored: Stored, net: Any) -> tuple[dict[str, Tensor], LoadRepo
     return taken, report
 
 
-def _locate(tensors: Mapping[str, Tensor], wanted: list[str]) -> Naming:
-    """The naming that holds most of the network, under timm's names or torchvision's."""
+def _locate(tensors: Mapping[str, Tensor], wanted: list[str], network: str) -> Naming:
+    """The naming that holds most of the network, under timm's names or torchvision's; of two, the one asked for."""
     namings = [{name: name for name in wanted}]
     if (theirs := torchvision_names(wanted)) is not None and theirs not in namings:
         namings.append(theirs)
@@ -89,7 +118,14 @@ def _locate(tensors: Mapping[str, Tensor], wanted: list[str]) -> Naming:
             namings_found.append(Naming(prefix, names, sum(prefix + name in tensors for name in names.values())))
     if not namings_found:
         raise Mismatch(f"'{wanted[0]}' is missing")
-    return max(sorted(namings_found, key=lambda naming: naming.prefix), key=lambda naming: naming.rank)
+    best = max(sorted(namings_found, key=lambda naming: naming.prefix), key=lambda naming: naming.found)
+    # A network of which a little is missing must not give way to its partner without a word.
+    rivals = [naming for naming in namings_found if naming.names == best.names and naming.found > best.found / 2]
+    for pair in PAIRS:
+        for student, teacher in itertools.permutations(rivals, 2):
+            if student.has_partner(teacher, pair):
+                return student if pair.student == (pair.evaluated or getattr(pair, network)) else teacher
+    return best
 
 
 def _check_heads(prefix: str, net: Any) -> None:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from scfs.errors import UserError
+from scfs.preprocessing import Preprocessing
 from scfs.runs.backbone_record import choose_record
 from scfs.runs.checkpoint import FORMAT
 from scfs.runs.layout import LAST
@@ -38,6 +39,8 @@ class Stored(NamedTuple):
     name: str | None = None  # of the backbone
     layers: list[str] | None = None
     size: int | None = None  # side of the views it was trained on
+    network: str = "teacher"  # the one to take where the names tell of two
+    preprocessing: Preprocessing | None = None  # None where the file does not say
 
 
 def read_weights(target: str, network: str = "teacher") -> Stored:
@@ -58,7 +61,7 @@ def read_weights(target: str, network: str = "teacher") -> Stored:
     stored = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path, network)
     if not stored.tensors:
         raise UserError(f"{path} is not a checkpoint of scfs, and no tensors are found in it; give a file of weights.")
-    return stored
+    return stored._replace(network=network)
 
 
 def _read_safetensors(path: Path) -> Stored:
@@ -72,9 +75,15 @@ def _read_safetensors(path: Path) -> Stored:
     if "scfs" not in about:
         return Stored(path, tensors)
     layers = [layer for layer in about.get("layers", "").split(",") if layer]
-    size = about.get("size", "")
+    size = int(about["size"]) if about.get("size", "").isdigit() else None
     return Stored(
-        path, tensors, "exported scfs", about.get("backbone"), layers or None, int(size) if size.isdigit() else None
+        path,
+        tensors,
+        "exported scfs",
+        about.get("backbone"),
+        layers or None,
+        size,
+        preprocessing=Preprocessing.from_metadata(about, size),
     )
 
 

@@ -8,10 +8,10 @@ from scfs.data.loader import (
     centre_loader,
     epoch_order,
     num_workers,
-    readable_image,
     view_loader,
 )
-from scfs.data.sources import SceneSource
+from scfs.data.scene_source import SceneSource
+from scfs.data.unreadable import readable_image
 from scfs.data.views import MultiCrop
 from scfs.distributed import num_cores
 from scfs.errors import UserError

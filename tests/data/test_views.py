@@ -10,8 +10,6 @@ from torchvision.transforms import v2
 from scfs.data.packed_batch import pack, stack_images
 from scfs.data.render import render_reference
 from scfs.data.views import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
     MultiCrop,
     ViewKind,
     as_tensor,
@@ -19,6 +17,7 @@ from scfs.data.views import (
     normalize,
     normalize_views,
 )
+from scfs.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 
 def multi_crop(num_local_views=3, **changes):

@@ -7,7 +7,6 @@ from conftest import REPO
 from PIL import Image
 
 from scfs.backbones import load_backbone
-from scfs.data import loader
 from scfs.data.selection import class_balanced, labels_of, named_in
 from scfs.data.sources import read_folder
 from scfs.errors import UserError
@@ -242,16 +241,16 @@ def test_other_images_are_other_work(scfs, trained, photos, tmp_path, monkeypatc
     assert "is not the same work begun" in scfs("finetune", trained, "--data", photos, *ONE, *commands[0])[2]
 
 
-def test_unreadable_images_are_named_once(scfs, trained, photos, monkeypatch):
-    monkeypatch.setattr(loader, "MAX_UNREADABLE", 0.5)
+def test_unreadable_images_are_named_once(scfs, trained, photos):
     (photos / "cats" / "0.jpg").write_bytes(b"no image")
     code, out, err = scfs("finetune", trained, "--data", photos, *ONE)
     assert code == 0, err
-    assert out.count("Another image stands in for one") == 1
-    monkeypatch.setattr(loader, "MAX_UNREADABLE", 0.01)
+    assert out.count("Unreadable, replaced by the next image") == 1
+    for path in photos.glob("cats/*.jpg"):
+        path.write_bytes(b"no image")
     code, _, err = scfs("finetune", trained, "--data", photos, *ONE)
     assert code == 2
-    assert "1 of 10 images cannot be read" in err
+    assert "5 of 10 images cannot be read, more than the 4 allowed" in err
 
 
 def test_the_metric_of_a_data_set_and_of_a_folder(scfs, trained, photos, monkeypatch):

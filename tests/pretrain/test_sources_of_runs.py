@@ -18,7 +18,7 @@ def damaged(photos):
 
 def test_an_unreadable_image_is_replaced_and_named(scfs, tiny_recipe, damaged, tmp_path):
     words = ["pretrain", tiny_recipe, "--data.source", damaged, "--run.folder", tmp_path / "run", *FLAGS]
-    code, said, _ = scfs(*words, "--data.max_unreadable", 0.1)
+    code, said, _ = scfs(*words)
     assert code == 0
     assert said.count("Unreadable, replaced by the next image") == 1
     named = (tmp_path / "run" / "unreadable.txt").read_text().splitlines()
@@ -31,23 +31,30 @@ def test_neighbours_that_cannot_be_read_count_once_whatever_their_names(scfs, ti
         (photos / "cats" / f"{i}.jpg").write_bytes(b"no image")
     (photos / "cats" / "3.jpg").rename(photos / "cats" / os.fsdecode(b"3 caf\xe9.jpg"))
     words = ["pretrain", tiny_recipe, "--data.source", photos, "--run.folder", tmp_path / "run", *FLAGS]
-    code, _, err = scfs(*words, "--data.max_unreadable", 0.25)  # three of twelve
+    code, _, err = scfs(*words)
     assert code == 0, err
     assert len((tmp_path / "run" / "unreadable.txt").read_text().splitlines()) == 3
 
 
-def test_scores_that_fail_do_not_stop_a_run(scfs, tiny_recipe, damaged, tmp_path):
-    words = ["pretrain", tiny_recipe, "--data.source", damaged, "--run.folder", tmp_path / "run", *FLAGS]
-    code, said, _ = scfs(*words, "--data.max_unreadable", 0.1, "--run.knn_every_epochs", 1)
+def test_scores_that_fail_do_not_stop_a_run(scfs, tiny_recipe, photos, tmp_path):
+    for i in (2, 3):
+        (photos / "cats" / f"{i}.jpg").write_bytes(b"no image")
+        (photos / "dogs" / f"{i}.jpg").write_bytes(b"no image")
+    (photos / "cats" / "0.jpg").write_bytes(b"no image")  # five of the ten to learn from, and of twelve
+    words = ["pretrain", tiny_recipe, "--data.source", photos, "--run.folder", tmp_path / "run", *FLAGS]
+    code, said, _ = scfs(*words, "--run.knn_every_epochs", 1)
     assert code == 0
-    assert said.count("Online scores stopped: 1 of 12 images cannot be read") == 1
+    assert said.count("Online scores stopped: 5 of 10 images cannot be read") == 1
     assert (tmp_path / "run" / "last.pt").exists()
 
 
-def test_too_many_unreadable_images_stop_the_run(scfs, tiny_recipe, damaged, tmp_path):
-    code, _, err = scfs("pretrain", tiny_recipe, "--data.source", damaged, "--run.folder", tmp_path / "run", *FLAGS)
+def test_too_many_unreadable_images_stop_the_run(scfs, tiny_recipe, photos, tmp_path):
+    for path in photos.glob("cats/*.jpg"):
+        path.write_bytes(b"no image")
+    code, _, err = scfs("pretrain", tiny_recipe, "--data.source", photos, "--run.folder", tmp_path / "run", *FLAGS)
     assert code == 2
-    assert "1 of 12 images cannot be read, more than data.max_unreadable 0.01" in err
+    assert "6 of 12 images cannot be read, more than the 5 allowed (all are listed in " in err
+    assert "unreadable.txt); repair or remove them." in err
     assert err.count("\n") == 1
 
 

@@ -11,9 +11,9 @@ from scfs import distributed
 from scfs.data.loader import CropDataset, LabelledViews, crop_batches
 from scfs.data.selection import Subset, hold_out, split_by
 from scfs.data.sources import Source
+from scfs.data.unreadable import show_replaced
 from scfs.errors import UserError
 from scfs.evaluate.accuracy import Accuracy
-from scfs.evaluate.features import say_unreadable
 from scfs.evaluate.finetune.classifier import NOT_FINITE, Classifier, ClassifierLearner
 from scfs.evaluate.finetune.folder import read_grid, write_grid
 from scfs.evaluate.finetune.settings import Finetune
@@ -129,7 +129,7 @@ class Tuning:
                 start_step=first_step,
                 workers=settings.workers,
                 device=eval_target.device,
-                on_unreadable=say_unreadable(self.console),
+                on_unreadable=show_replaced(self.console),
             )
 
         fit(learner, batches, plan, files=files, console=self.console)

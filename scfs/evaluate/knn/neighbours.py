@@ -31,7 +31,9 @@ def knn_accuracy(
         classes = train.labels[indices]
         for k in ks:
             scores = torch.zeros(len(truth), num_classes).scatter_add_(1, classes[:, :k], votes[:, :k])
-            hits[k].append(ranked_hits(scores, truth))
+            # Not by a score of 0: the vote of a distant neighbour may underflow, and is still a vote.
+            no_vote = torch.ones_like(scores, dtype=torch.bool).scatter_(1, classes[:, :k], False)
+            hits[k].append(ranked_hits(scores.masked_fill_(no_vote, float("-inf")), truth))
     return {k: Accuracy.of(torch.cat(hits[k])) for k in ks}
 
 
@@ -78,6 +80,10 @@ def _above(values: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def ranked_hits(scores: Tensor, truth: Tensor) -> Tensor:
-    """Whether each image's class has the highest score, and whether one of the five highest: (images, 2) bool."""
-    ranked = scores.topk(min(5, scores.shape[1]), dim=-1).indices == truth.unsqueeze(1)
+    """Whether each image's class has the highest score, and whether one of the five highest: (images, 2) bool.
+
+    A class with a score of -inf is not among them, however few the others are.
+    """
+    highest = scores.topk(min(5, scores.shape[1]), dim=-1)
+    ranked = (highest.indices == truth.unsqueeze(1)) & (highest.values > float("-inf"))
     return torch.stack([ranked[:, 0], ranked.any(dim=1)], dim=1)

@@ -10,8 +10,9 @@ from torch import Tensor
 from scfs import distributed
 from scfs.data.loader import CropDataset, StepSampler, crop_batches
 from scfs.data.selection import hold_out, split_by
+from scfs.data.unreadable import show_replaced
 from scfs.data.views import normalize
-from scfs.evaluate.features import Extracted, say_unreadable
+from scfs.evaluate.features import Extracted
 from scfs.evaluate.linear.features import ProbeFeatures
 from scfs.evaluate.linear.probe_file import Probe, save_probe
 from scfs.evaluate.linear.probes import Batch, ProbeLearner, Probes
@@ -149,7 +150,7 @@ def _live_batches(
         start_step=first_step,
         workers=settings.workers,
         device=eval_target.device,
-        on_unreadable=say_unreadable(console),
+        on_unreadable=show_replaced(console),
     )
     for batch in loaded:
         features, _ = network(normalize(batch.views.to(eval_target.device, non_blocking=True)))

@@ -1,0 +1,113 @@
+"""The policy on images that cannot be read.
+
+Another image stands in for one (training), or it is left out (evaluation); each is named once; too many stop the work.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from PIL import Image
+from rich.console import Console
+
+from scfs.data.decode import Unreadable
+from scfs.data.sources import Source
+from scfs.errors import UserError
+
+MAX_UNREADABLE = 0.01  # fraction of the images
+ALWAYS_ALLOWED = 10  # a handful is never fatal, unless it is half of the images
+MAX_LISTED = 10  # in one message
+MAX_TRIES = 100  # images to try in place of one that cannot be read
+
+
+def readable_image(source: Source, index: int) -> tuple[Image.Image, int, list[str]]:
+    """The image at an index or, where it cannot be read, the next one that can; its index, and what cannot be read."""
+    unreadable: list[str] = []
+    for candidate in range(index, index + min(MAX_TRIES, len(source))):
+        try:
+            return source.image(candidate % len(source)), candidate % len(source), unreadable
+        except Unreadable as error:
+            unreadable.append(str(error))
+    raise UserError(f"{len(unreadable)} images in a row cannot be read, the last: {unreadable[-1]}; check the data.")
+
+
+def num_allowed(num_images: int, max_fraction: float = MAX_UNREADABLE) -> int:
+    """How many images may be unreadable: a fraction of them or ten, whichever is more, but always less than half."""
+    less_than_half = max(0, math.ceil(num_images / 2) - 1)
+    return min(max(int(max_fraction * num_images), ALWAYS_ALLOWED), less_than_half)
+
+
+class Unreadables:
+    """Images that could not be read: names each once, counts those of an epoch, and stops at too many.
+
+    With a `path`, every name is written to that file, and those it has from before are known.
+    """
+
+    def __init__(self, num_images: int, *, max_fraction: float = MAX_UNREADABLE, path: Path | None = None):
+        self.num_images, self.max_fraction, self.path = num_images, max_fraction, path
+        self.named = set[str]()
+        if path is not None and path.exists():
+            self.named.update(path.read_text(encoding="utf-8").splitlines())
+        self.epoch, self.count = 0, 0
+
+    def check(self, epoch: int, problems: Sequence[str], total: int) -> Iterator[str]:
+        """Lines to show: `problems` are those of this process, `total` the number in all processes."""
+        self.count = total + (self.count if epoch == self.epoch else 0)
+        self.epoch = epoch
+        for problem in self.add(problems):
+            yield replaced(problem)
+        self.refuse_too_many(self.count)
+
+    def add(self, problems: Iterable[str]) -> list[str]:
+        """Those that are new, in order; from now on they are not."""
+        new = sorted({*problems} - self.named)
+        self.named.update(new)
+        if new and self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.writelines(f"{problem}\n" for problem in new)
+        return new
+
+    def refuse_too_many(self, count: int | None = None) -> None:
+        """Stop at too many; `count` where other processes or a file from before make it differ from those named."""
+        count = len(self.named) if count is None else count
+        if count <= (allowed := num_allowed(self.num_images, self.max_fraction)):
+            return
+        which = _listed(sorted(self.named)) if self.path is None else f"all are listed in {self.path}"
+        is_setting = self.path is not None and allowed < num_allowed(self.num_images, 1.0)
+        remedy = "repair or remove them" + (", or raise data.max_unreadable" if is_setting else "")
+        raise UserError(
+            f"{count} of {self.num_images} images cannot be read, more than the {allowed} allowed ({which}); {remedy}."
+        )
+
+
+def refuse_unreadable(problems: Sequence[str], num_images: int) -> None:
+    """Stop at too many images that cannot be read."""
+    unreadables = Unreadables(num_images)
+    unreadables.add(problems)
+    unreadables.refuse_too_many(len(problems))
+
+
+def replaced(problem: str) -> str:
+    """How a training says that an image cannot be read."""
+    return f"Unreadable, replaced by the next image: {problem}"
+
+
+def show_replaced(console: Console) -> Callable[[str], None]:
+    """A function that shows that an image cannot be read and another stands in."""
+    return lambda problem: _show(console, replaced(problem))
+
+
+def show_left_out(problems: Iterable[str], console: Console) -> None:
+    """Show which images cannot be read and have no score or feature."""
+    for problem in problems:
+        _show(console, f"Unreadable, left out: {problem}")
+
+
+def _show(console: Console, line: str) -> None:
+    console.print(line, style="yellow", soft_wrap=True, highlight=False, markup=False)
+
+
+def _listed(problems: Sequence[str]) -> str:
+    """Up to ten of them, in one line."""
+    shown = "; ".join(problem.removeprefix("Cannot read image ") for problem in problems[:MAX_LISTED])
+    return shown if len(problems) <= MAX_LISTED else f"{shown}; and {len(problems) - MAX_LISTED} more"

@@ -1,0 +1,61 @@
+"""How images are prepared for a backbone: what every evaluation does, and what an exported file says of it."""
+
+import contextlib
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+USUAL_SIZE = 224  # where nothing says what a network was trained on
+
+
+def resized_side(size: int) -> int:
+    """To what the shorter side of an image is resized before a centre crop: 256 for the paper's 224."""
+    return round(size * 256 / 224)
+
+
+class Preprocessing(NamedTuple):
+    """Resize the shorter side to about size / crop_pct, crop the centre, subtract the mean and divide by std."""
+
+    size: int = USUAL_SIZE
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    interpolation: str = "bicubic"
+
+    @property
+    def crop_pct(self) -> float:
+        """The fraction of the resized side that is cropped, as timm wants it: it rounds size / crop_pct down.
+
+        0.875 where that gives the side that is used here, and otherwise a number that does.
+        """
+        side = resized_side(self.size)
+        if math.floor(self.size / 0.875) == side:
+            return 0.875
+        return math.floor(10_000 * self.size / side) / 10_000
+
+    def as_metadata(self) -> dict[str, str]:
+        """For the header of a safetensors file, which holds nothing but strings."""
+        mean, std = (",".join(map(str, values)) for values in (self.mean, self.std))
+        return {"mean": mean, "std": std, "crop_pct": str(self.crop_pct), "interpolation": self.interpolation}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str], size: int | None) -> "Preprocessing":
+        """As the header says and, where it does not or cannot be read, as usual."""
+        found = cls(size or USUAL_SIZE, interpolation=metadata.get("interpolation", "bicubic"))
+        with contextlib.suppress(KeyError, ValueError):
+            mean, std = (tuple(map(float, metadata[key].split(","))) for key in ("mean", "std"))
+            return found._replace(mean=mean, std=std)
+        return found
+
+    def as_timm(self) -> str:
+        """Arguments of timm's `pretrained_cfg_overlay`."""
+        return (
+            f"mean={self.mean}, std={self.std}, input_size={(3, self.size, self.size)}, crop_pct={self.crop_pct}, "
+            f'crop_mode="center", interpolation="{self.interpolation}"'
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"shorter side to {resized_side(self.size)} pixels ({self.interpolation}), centre crop of {self.size}, "
+            f"values from 0 to 1, mean {self.mean}, standard deviation {self.std}"
+        )
