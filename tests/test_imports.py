@@ -111,6 +111,18 @@ def test_the_method_imports_neither_opencv_nor_data():
     assert not {name for name in loaded if name == "cv2" or name.startswith("scfs.data")}
 
 
+def test_computing_is_apart_from_drawing():
+    """In visualize/, what draws imports no network and no data, and nothing else imports matplotlib."""
+    drawing = {"visualize.pictures", "visualize.curves"}
+    for path, module in files():
+        if module.startswith("visualize."):
+            draws = "matplotlib" in path.read_text(encoding="utf-8")
+            assert draws == (module in drawing), module
+            if draws:
+                outside = {target for target in imports_of(path) if not target.startswith("visualize.")}
+                assert outside <= {"view_batch"}, module
+
+
 def test_files_are_short():
     for path, _ in files():
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 350, path

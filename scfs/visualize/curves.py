@@ -4,6 +4,7 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from scfs.visualize.pictures import COLOURS
 
@@ -46,8 +47,9 @@ def save_curves(path: Path, rows: Sequence[Mapping[str, Any]]) -> bool:
             axes.plot(*zip(*points, strict=True), label=name, marker="o" if len(points) < 20 else "", ms=3, **style)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, framealpha=0.6)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return True

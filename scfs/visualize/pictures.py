@@ -110,7 +110,7 @@ def _groups(labels: Tensor, classes: Sequence[str]) -> list[tuple[str, Tensor, d
     if len(shown) > len(styles):
         shown = shown[: len(COLOURS)]
     shown = sorted(shown)
-    groups = [(classes[label], labels == label, style) for label, style in zip(shown, styles, strict=False)]
+    groups = [(_short(classes[label], 28), labels == label, style) for label, style in zip(shown, styles, strict=False)]
     rest = ~sum((mask for _, mask, _ in groups), torch.zeros_like(labels, dtype=torch.bool))
     others = [(f"{int((counts > 0).sum()) - len(shown)} others", rest, {"color": GREY, "marker": "."})]
     return [*(others if rest.any() else []), *groups]
@@ -118,9 +118,13 @@ def _groups(labels: Tensor, classes: Sequence[str]) -> list[tuple[str, Tensor, d
 
 def _grid(rows: int, columns: int, *, titles: bool = False) -> tuple[Figure, Any]:
     """Square cells without ticks, with room for titles above the first row or above all."""
-    figure = Figure(figsize=(CELL * columns, (CELL + 0.25 * titles) * rows + 0.3), layout="constrained")
+    gap = 0.3 if titles else 0.1  # inches between rows
+    width, height = CELL * columns + 0.1 * (columns + 1), CELL * rows + gap * (rows - 1) + 0.4
+    figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
+    # Placed by hand: a constrained layout of so many cells takes seconds.
     axes = figure.subplots(rows, columns, squeeze=False)
+    figure.subplots_adjust(0.1 / width, 0.1 / height, 1 - 0.1 / width, 1 - 0.3 / height, 0.1 / CELL, gap / CELL)
     for axis in axes.flat:
         axis.set_xticks([])
         axis.set_yticks([])
@@ -129,7 +133,11 @@ def _grid(rows: int, columns: int, *, titles: bool = False) -> tuple[Figure, Any
 
 def _titles(cells: Any, names: Sequence[str]) -> None:
     for cell, name in zip(cells, names, strict=True):
-        cell.set_title(name, fontsize=TITLE, pad=4)
+        cell.set_title(_short(name, 18), fontsize=TITLE, pad=4)
+
+
+def _short(name: str, length: int) -> str:
+    return name if len(name) <= length else f"{name[: length - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _line(number: int) -> tuple[str, str]:
@@ -145,7 +153,7 @@ def _frame(cell: Any, colour: str, style: str = "-") -> None:
 def _outline(cell: Any, box: Sequence[float], number: int) -> None:
     """A box (left, top, right, bottom) in pixels, on a white line so that it stands out from any image."""
     x0, y0, x1, y1 = box
-    for (colour, style), width in ((("white", "-"), 2.0), (_line(number), 1.2)):
+    for (colour, style), width in ((("white", "-"), 2.0), (_line(number), 1.3)):
         cell.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, ec=colour, lw=width, ls=style))
 
 

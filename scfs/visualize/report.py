@@ -123,7 +123,7 @@ def _draw_views(folder: Path, images: Sequence[Image.Image], config: Config) -> 
     multi_crop = MultiCrop(**config.crops | {"colours": "loader"})
     views = [multi_crop(image, config.seed + number) for number, image in enumerate(images)]
     save_views(folder / "views.png", images, views)
-    text = "Each row: an image with the boxes of its views, then its global and its local views, framed in the same colours."
+    text = "Each row: an image with the boxes of its views, then its global and its local views."
     return Section("Example views", text, "views.png")
 
 
