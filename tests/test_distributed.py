@@ -1,7 +1,10 @@
 """Two gloo processes of b images each learn what one process of 2 b images learns, to 1e-10 in float64."""
 
+import errno
+import math
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ from scfs.pretrain.build import build_method
 from scfs.pretrain.step import PretrainLearner, schedule_at
 from scfs.recipe import check
 from scfs.training.gradient_checkpointing import checkpoint_blocks
+from scfs.training.gradients import Gradients, check_finite
 from scfs.training.optim import build_optimizer
 from scfs.training.precision import Precision
 from scfs.view_batch import ViewBatch
@@ -103,27 +107,38 @@ def as_process(rank: int, port: int, folder: str) -> None:
 def helpers_of_two() -> dict[str, object]:
     """What the small functions of `distributed` give in two processes."""
 
-    def fail() -> None:
-        raise UserError("the first one failed")
+    def refused(action: Callable[[], object]) -> str:
+        try:
+            action()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
 
-    try:
-        distributed.on_rank_zero(fail)
-        message = ""
-    except UserError as error:
-        message = str(error)
-    try:
-        distributed.per_process(5, "optim.batch_size")
-        refused = ""
-    except UserError as error:
-        refused = str(error)
+    def fail(error: Exception) -> None:
+        raise error
+
+    full = OSError(errno.ENOSPC, "No space left on device", "last.pt")
+    own = distributed.rank() == 1  # what only one process finds
+    whole, broken = torch.ones(3), torch.tensor([1.0, math.inf, 1.0])
+
+    def check_step(loss: float, gradient: torch.Tensor) -> None:
+        parameter = nn.Parameter(torch.zeros(3))
+        parameter.grad = gradient
+        check_finite({"loss": torch.tensor(loss)}, Gradients([parameter]), step=3, remedy="stop")
+
     norm = distributed.synchronise_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
     half = distributed.synchronise_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
     halves = half(torch.full((3, 2), 1.0 + distributed.rank(), dtype=torch.bfloat16))
     return {
         "half": (halves.dtype, halves.tolist(), half[0].running_mean.tolist()),
         "first": distributed.on_rank_zero(distributed.rank),
-        "message": message,
-        "refused": refused,
+        "message": refused(lambda: distributed.on_rank_zero(lambda: fail(UserError("the first one failed")))),
+        "full": refused(lambda: distributed.on_rank_zero(lambda: fail(full))),
+        "other": refused(lambda: distributed.on_rank_zero(lambda: fail(KeyError("name")))),
+        "loss": refused(lambda: check_step(math.nan if own else 1.0, whole)),
+        "gradient": refused(lambda: check_step(1.0, broken if own else whole)),
+        "finite": refused(lambda: check_step(1.0, whole)),
+        "refused": refused(lambda: distributed.per_process(5, "optim.batch_size")),
         "batches": [distributed.usable_batch_size(100, 5), distributed.usable_batch_size(4, 5)],
         "total": distributed.sum_counts(True, distributed.rank() + 2),
         "gather": distributed.gather(distributed.rank()),
@@ -159,8 +174,15 @@ def test_small_functions_in_two_processes(two):
         assert np.allclose(values, sign, atol=1e-2)
         assert np.allclose(mean, 0.15)
         assert found["first"] == 0
-        assert found["message"] == "the first one failed"
-        assert found["refused"] == "optim.batch_size 5 is not divisible by 2 processes; use 4 or 6."
+        assert found["message"] == "UserError: the first one failed"
+        assert found["full"].startswith("UserError: Cannot read or write last.pt: No space left on device; ")
+        assert found["other"] == (
+            "KeyError: 'name'" if sign < 0 else "RuntimeError: Rank zero failed: KeyError('name')."
+        )
+        assert found["loss"] == "NotFiniteError: The loss became nan at step 3; stop."
+        assert found["gradient"] == "NotFiniteError: The gradients became inf at step 3, at a loss of 1; stop."
+        assert found["finite"] == ""
+        assert found["refused"] == "UserError: optim.batch_size 5 is not divisible by 2 processes; use 4 or 6."
         assert found["batches"] == [4, 4]
         assert found["total"] == [2, 5]
         assert found["gather"] == [0, 1]

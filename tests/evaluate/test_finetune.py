@@ -5,6 +5,7 @@ import pytest
 import torch
 from conftest import REPO
 from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from scfs.backbones import load_backbone
 from scfs.data.selection import class_balanced, labels_of, named_in
@@ -16,6 +17,7 @@ from scfs.evaluate.finetune.settings import Finetune
 from scfs.recipe import check, read_toml
 from scfs.runs import checkpoint
 from scfs.runs.backbone_record import FINE_TUNED, read_records
+from scfs.runs.layout import read_metrics
 from scfs.runs.results import read_results
 from scfs.training import loop
 
@@ -267,3 +269,40 @@ def test_a_probe_is_no_backbone(scfs, trained, photos):
     assert code == 2
     assert "linear.pt holds no backbone; give the checkpoint of a run" in err
     assert json.loads((trained / "results.json").read_text())
+
+
+def test_a_rate_that_diverges_is_one_sentence_and_records_nothing(scfs, trained, photos):
+    code, out, err = scfs("finetune", trained, "--data", photos, *QUICK, "--rates", 1e8)
+    assert code == 2
+    assert "became" in err
+    assert "lower --rates" in err
+    assert err.count("\n") == 1
+    assert "top-1" not in out
+    assert not (trained / "results.json").exists()
+    assert not (trained / "finetune" / "last.pt").exists()
+
+
+def test_a_rate_that_diverges_is_left_out_of_the_grid(scfs, trained, photos):
+    grid = ("--rates", 0.1, 1e30, "--held_out", 0.3)
+    code, out, err = scfs("finetune", trained, "--data", photos, *QUICK, *grid)
+    assert code == 0, err
+    assert "rate 1e+30, weight decay 0: left out. The" in out
+    scores = read_grid(trained / "finetune")
+    assert scores["rate 1e+30, weight decay 0"] is None
+    assert scores["rate 0.1, weight decay 0"] is not None
+    [entry] = read_results(trained)
+    assert entry["others"]["rate"] == 0.1
+
+
+def test_it_leaves_curves(scfs, trained, photos):
+    before = (trained / "metrics.jsonl").read_bytes()
+    code, _, err = scfs("finetune", trained, "--data", photos, *QUICK, "--rates", 0.01, 0.1, "--held_out", 0.3)
+    assert code == 0, err
+    for folder, steps in (("cell_0", [1, 2]), ("cell_1", [1, 2]), ("", [1, 2, 3, 4])):
+        rows = read_metrics(trained / "finetune" / folder)
+        assert [row["step"] for row in rows] == steps
+        assert all({"loss", "lr", "epoch"} < row.keys() for row in rows)
+        board = EventAccumulator(str(trained / "finetune" / folder / "tensorboard"))
+        board.Reload()
+        assert [event.step for event in board.Scalars("loss")] == steps
+    assert (trained / "metrics.jsonl").read_bytes() == before

@@ -4,10 +4,13 @@ from importlib import metadata
 import pytest
 import torch
 
+from scfs.evaluate import features
 from scfs.evaluate.features import LabelledFeatures, effective_rank
 from scfs.evaluate.knn.neighbours import knn_accuracy, nearest
+from scfs.runs import checkpoint
 from scfs.runs.metric import by_name
 from scfs.runs.results import read_results
+from scfs.training import cpu
 
 
 def sets(num_train=40, num_val=17, dim=6, classes=7):
@@ -120,3 +123,40 @@ def test_effective_rank():
     assert effective_rank(torch.diag(values)) == pytest.approx(expected)
     assert effective_rank(torch.zeros(5, 3)) == 1.0
     assert effective_rank(torch.full((5, 3), math.nan)) == 0.0
+
+
+def spoil(run):
+    """Make the teacher of a run overflow, with weights that are finite themselves."""
+    path = run / "last.pt"
+    content = checkpoint.load(path)
+    content["method"]["teacher.backbone.net.bn1.weight"].fill_(3e38)
+    checkpoint.save(path, content)
+
+
+@pytest.mark.parametrize("command", ["knn", "linear", "embed"])
+def test_features_that_are_not_finite_are_refused(scfs, trained, photos, tmp_path, command):
+    spoil(trained)
+    words = {"embed": (trained, photos, tmp_path / "out.npy")}.get(command, (trained, "--data", photos))
+    code, _, err = scfs(command, *words, "--workers", 0)
+    assert code == 2
+    assert "images are not finite: the weights are damaged" in err
+    assert err.count("\n") == 1
+    assert not (trained / "results.json").exists()
+    assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.parametrize("command", ["knn", "linear", "finetune", "embed", "predict"])
+def test_all_cores_are_used_though_torchrun_says_one(scfs, trained, photos, tmp_path, monkeypatch, command):
+    if command == "predict":
+        assert scfs("linear", trained, "--data", photos, "--cached", "true", "--epochs", 1, "--workers", 0)[0] == 0
+    real, threads = features._extract_share, []
+    monkeypatch.setattr(
+        features, "_extract_share", lambda *args: threads.append(torch.get_num_threads()) or real(*args)
+    )
+    monkeypatch.setattr(cpu, "num_cores", lambda: 2)
+    words = {"embed": (trained, photos, tmp_path / "out.npy"), "predict": (trained, photos)}
+    quick = () if command in ("knn", *words) else ("--epochs", 1, "--batch_size", 4, "--rates", 0.1)
+    code, _, err = scfs(command, *words.get(command, (trained, "--data", photos)), "--workers", 0, *quick)
+    assert code == 0, err
+    assert {*threads} == {2}
+    assert torch.get_num_threads() == 1

@@ -13,6 +13,7 @@ from scfs.evaluate.linear.probe_file import load_probe as probe_of
 from scfs.evaluate.linear.probes import Batch, ProbeLearner, Probes
 from scfs.evaluate.linear.settings import Linear
 from scfs.runs import results
+from scfs.runs.layout import read_metrics
 from scfs.runs.results import read_results
 from scfs.training import loop
 
@@ -189,3 +190,28 @@ def test_more_blocks_than_there_are(scfs, photos):
     code, _, err = scfs("linear", "random:vit_tiny_patch16_224", "--data", photos, "--blocks", 13, *QUICK)
     assert code == 2
     assert "has 12 blocks; give at most that many" in err
+
+
+def test_a_rate_that_diverges_is_one_sentence_and_records_nothing(scfs, trained, photos):
+    words = ("--cached", "true", *QUICK[:-5], "--rates", 0.1, 1e38, "--held_out", 0.3)
+    code, _, err = scfs("linear", trained, "--data", photos, *words)
+    assert code == 2
+    assert "The probes at rate 1e+38 are not finite any more at step" in err
+    assert err.count("\n") == 1
+    assert not (trained / "results.json").exists()
+    assert not (trained / "linear.pt").exists()
+
+
+@pytest.mark.parametrize("cached", ["true", "false"])
+def test_it_leaves_curves_beside_those_of_the_run(scfs, trained, photos, cached):
+    before = (trained / "metrics.jsonl").read_bytes()
+    command = ("linear", trained, "--data", photos, "--cached", cached, *QUICK)
+    for _ in range(2):  # once more: the same curves
+        assert scfs(*command)[0] == 0
+    [folder] = (path for path in trained.glob("linear_*") if path.is_dir())
+    rows = read_metrics(folder)
+    assert [row["step"] for row in rows] == [*range(1, 11)]
+    assert all({"loss/rate 0.1", "loss/rate 1", "lowest_loss"} < row.keys() for row in rows)
+    assert rows[-1]["lowest_loss"] < rows[0]["lowest_loss"]
+    assert (folder / "tensorboard").is_dir()
+    assert (trained / "metrics.jsonl").read_bytes() == before

@@ -141,3 +141,25 @@ def test_sums_of_processes_add_up():
     ours.commit()
     seen = [*logits[0].flatten(0, 1).tolist(), *logits[1, :, :1].flatten(0, 1).tolist()]
     close(ours.value, tensor(loops.moved_center([0.0] * K, seen, 0.9)))
+
+
+def test_logits_of_weight_0_do_not_move_the_center():
+    center, logits = Center(K, 0.8).double(), normal(G, N, B, K)
+    weights = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0]).view(G, N, B)
+    plain = Center(K, 0.8).double()
+    close(center.sharpen(logits, 0.05, weights), plain.sharpen(logits, 0.05))  # only what is collected differs
+    center.commit()
+    seen = logits[weights > 0].tolist()
+    close(center.value, tensor(loops.moved_center([0.0] * K, seen, 0.8)))
+
+
+def test_a_center_stays_where_nothing_was_collected():
+    center, start = Center(K, 0.8).double(), normal(K)
+    center.value.copy_(start)
+    center.sharpen(normal(G, B, K), 0.05, torch.zeros(G, B))
+    center.commit()
+    close(center.value, start)
+    center.sharpen(normal(G, B, K), 0.05)
+    center.discard()
+    center.commit()
+    close(center.value, start)

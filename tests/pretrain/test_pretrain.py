@@ -272,3 +272,12 @@ def test_schedules_of_the_paper(tiny):
         False,
     )
     assert first.weight_decay == last.weight_decay == 1e-4
+
+
+def test_a_stopped_run_keeps_its_tensorboard_events(tiny, tmp_path, monkeypatch):
+    interrupted_after(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt, match="Stopped after step 2; go on with: scfs pretrain"):
+        train(tiny(), tmp_path)
+    board = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    board.Reload()
+    assert [event.step for event in board.Scalars("loss")] == [1, 2]

@@ -78,13 +78,18 @@ def test_mlflow_gets_the_same_rows_and_goes_on_with_a_resumed_run(tmp_path, monk
     assert not any(name == "log_param" for name, _, _ in fake.calls)  # one cannot be changed on resuming
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, UserError("refused")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UserError])
 def test_every_sink_is_closed_on_the_way_out(tmp_path, monkeypatch, error):
     fake = FakeMlflow()
     monkeypatch.setitem(sys.modules, "mlflow", fake)
-    with pytest.raises(error if isinstance(error, type) else type(error)), open_log(tmp_path, 0, ("mlflow",)) as log:
-        log.write({"step": 1, "loss": 2.0})
-        raise error
+
+    def fail():
+        with open_log(tmp_path, 0, ("mlflow",)) as log:
+            log.write({"step": 1, "loss": 2.0})
+            raise error
+
+    with pytest.raises(error):
+        fail()
     assert fake.calls[-1][0] == "end_run"
     assert scalars(tmp_path, "loss") == [(1, 2.0)]
 

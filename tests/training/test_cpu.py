@@ -1,7 +1,12 @@
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
+
+from scfs.training import cpu
+from scfs.training.cpu import cpu_setup, peak_memory
 
 # Page faults of taking and freeing 64 MB four times: the fewest of several rounds, since a heap that still settles may
 # grow once more in any one of them.
@@ -32,3 +37,19 @@ def test_freed_memory_is_reused_without_page_faults():
     if not possible or usual < 10_000:
         pytest.skip("this system has another allocator, or pages so large that they hardly fault")
     assert kept < usual / 20
+
+
+def test_threads_are_set_for_a_job_and_restored(monkeypatch):
+    """torchrun leaves torch one thread; a job uses the cores of its process, or as many as set."""
+    monkeypatch.setattr(cpu, "num_cores", lambda: 3)
+    for setting, expected in (("auto", 3), (2, 2)):
+        with cpu_setup(torch.device("cpu"), setting, keep_memory=False):
+            assert torch.get_num_threads() == expected
+        assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(("platform", "expected"), [("linux", 5 * 1024), ("darwin", 5)])
+def test_peak_memory_is_in_bytes(monkeypatch, platform, expected):
+    monkeypatch.setattr(cpu.sys, "platform", platform)
+    monkeypatch.setattr(cpu.resource, "getrusage", lambda _: SimpleNamespace(ru_maxrss=5))
+    assert peak_memory(torch.device("cpu")) == expected

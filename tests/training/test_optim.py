@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from scfs.training.optim import build_optimizer, clip_gradients, parameter_groups, set_rates
+from scfs.training.gradients import Gradients, check_finite
+from scfs.training.optim import build_optimizer, parameter_groups, set_rates
 
 
 def network():
@@ -51,6 +52,12 @@ def test_a_layer_may_join_late(name):
         torch.testing.assert_close(ours, theirs)
 
 
+def clip(net, how, max_norm):
+    found = Gradients(net.parameters())
+    checked = check_finite({"loss": torch.tensor(1.0)}, found, step=0, remedy="none")
+    found.clip(how, max_norm, checked.norms)
+
+
 def gradients(net, scales):
     for p, scale in zip(net.parameters(), scales, strict=True):
         p.grad = torch.full_like(p, scale / p.numel() ** 0.5)  # norm = scale
@@ -59,7 +66,7 @@ def gradients(net, scales):
 def test_clip_each_tensor_by_itself():
     net = network()
     gradients(net, [1.0, 2.0, 3.0, 4.0, 30.0, 0.0])
-    clip_gradients(net.parameters(), "per-tensor", 3.0)
+    clip(net, "per-tensor", 3.0)
     norms = [p.grad.norm().item() for p in net.parameters()]
     assert norms == pytest.approx([1.0, 2.0, 3.0, 3.0, 3.0, 0.0], rel=1e-5)
 
@@ -67,7 +74,7 @@ def test_clip_each_tensor_by_itself():
 def test_clip_the_total_norm():
     net = network()
     gradients(net, [3.0, 4.0, 0.0, 0.0, 0.0, 0.0])
-    clip_gradients(net.parameters(), "total", 1.0)
+    clip(net, "total", 1.0)
     norms = [p.grad.norm().item() for p in net.parameters()]
     assert norms == pytest.approx([0.6, 0.8, 0.0, 0.0, 0.0, 0.0], rel=1e-4)
 
@@ -75,10 +82,10 @@ def test_clip_the_total_norm():
 def test_no_clipping_and_missing_gradients():
     net = network()
     gradients(net, [100.0] * 6)
-    clip_gradients(net.parameters(), "off", 3.0)
+    clip(net, "off", 3.0)
     assert net[0].weight.grad.norm().item() == pytest.approx(100.0)
     net[0].weight.grad = None
-    clip_gradients(net.parameters(), "per-tensor", 3.0)
+    clip(net, "per-tensor", 3.0)
     assert net[0].weight.grad is None
 
 
@@ -101,3 +108,43 @@ def test_muon_moves_weights_by_orthogonal_steps_and_the_rest_by_adam():
             moved = (p.detach() - old).abs()
             assert 0 < moved.max() < 2 * 0.1 * 0.2
             torch.testing.assert_close(moved, moved.max().expand_as(moved), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("how", ["total", "off", "per-tensor"])
+def test_clipping_is_torchs(how):
+    torch.manual_seed(0)
+    ours, theirs = network(), network()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        a.grad = torch.randn_like(a)
+        b.grad = a.grad.clone()
+    clip(ours, how, 0.7)
+    if how == "total":
+        nn.utils.clip_grad_norm_(theirs.parameters(), 0.7)
+    elif how == "per-tensor":
+        for p in theirs.parameters():
+            nn.utils.clip_grad_norm_([p], 0.7)
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_lars_adapts_the_rates_of_weights_only(decay):
+    """Against a plain loop: DINO's rule, with timm's denominator where weights decay."""
+    torch.manual_seed(0)
+    net = network()
+    expected = [p.detach().double() for p in net.parameters()]
+    momenta = [torch.zeros_like(p) for p in expected]
+    optimizer = build_optimizer("lars", net)
+    set_rates(optimizer, lr=0.3, weight_decay=decay)
+    for _ in range(3):
+        for i, p in enumerate(net.parameters()):
+            p.grad = torch.randn_like(p)
+            step, old = p.grad.double(), expected[i]
+            if p.ndim > 1:
+                ratio = 0.001 * old.norm() / (step.norm() + decay * old.norm())
+                step = (step + decay * old) * ratio
+            momenta[i] = 0.9 * momenta[i] + step
+            expected[i] = old - 0.3 * momenta[i]
+        optimizer.step()
+    for p, value in zip(net.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.detach().double(), value, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,129 @@
+"""A loss or a gradient that is not finite is refused before anything moves."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from scfs.data.loader import LoadedViews
+from scfs.errors import UserError
+from scfs.pretrain.build import build_learner, build_method
+from scfs.pretrain.step import PretrainLearner
+from scfs.runs import checkpoint
+from scfs.training.gradients import NotFiniteError
+from scfs.view_batch import ViewBatch
+
+CPU = torch.device("cpu")
+
+
+def make_learner(config, precision="float32"):
+    torch.manual_seed(0)
+    config = config.model_copy(update={"optim": config.optim.model_copy(update={"precision": precision})})
+    return build_learner(config, build_method(config), CPU, num_images=12)
+
+
+def make_batch(images=4, seed=0):
+    torch.manual_seed(seed)
+
+    def views(count, size):
+        return torch.randint(256, (count, images, size, size, 3), dtype=torch.uint8).movedim(-1, 2)
+
+    boxes = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(2, images, 4)
+    flips = torch.zeros(2, images, dtype=torch.bool)
+    return ViewBatch(views(2, 32), views(2, 16), boxes, boxes, flips, flips)
+
+
+def poison(learner, value):
+    """Make one gradient infinite or NaN, in one place; the loss stays finite."""
+    weight = learner.method.student.backbone.net.layer3[0].conv1.weight
+    return weight.register_hook(lambda grad: grad.index_fill(0, torch.tensor([1]), value))
+
+
+def moved(learner, before):
+    """Names of parameters, centers and optimizer states that differ, batch-norm statistics apart."""
+    now = learner.state_dict()
+    names = [
+        name
+        for name, value in now["method"].items()
+        if "running_" not in name and "num_batches" not in name and not torch.equal(value, before["method"][name])
+    ]
+    for index, state in now["optimizer"]["state"].items():
+        names += [
+            f"{index} {name}"
+            for name, v in state.items()
+            if not torch.equal(v, before["optimizer"]["state"][index][name])
+        ]
+    return names
+
+
+@pytest.mark.parametrize("clip", ["per-tensor", "total", "off"])
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_gradient_that_is_not_finite_moves_nothing(tiny, clip, value):
+    learner = make_learner(tiny(optim__clip=clip))
+    learner.step([LoadedViews(make_batch(), [])], 3)
+    before = copy.deepcopy(learner.state_dict())
+    poison(learner, value)
+    with pytest.raises(UserError, match=r"The gradients became (inf|nan) at step 4, at a loss of .*lower optim.lr"):
+        learner.step([LoadedViews(make_batch(), [])], 4)
+    assert moved(learner, before) == []
+
+
+def test_float16_leaves_out_steps_that_overflow(tiny):
+    learner = make_learner(tiny(), "float16")
+    learner.precision.scaler = torch.amp.GradScaler("cpu", init_scale=16.0)  # low enough for these gradients
+    learner.step([LoadedViews(make_batch(), [])], 3)
+    before = copy.deepcopy(learner.state_dict())
+    hook = poison(learner, math.inf)
+    numbers = learner.step([LoadedViews(make_batch(), [])], 4)
+    assert math.isfinite(numbers["loss"])
+    assert moved(learner, before) == []
+    assert learner.precision.scaler.get_scale() == 8.0
+    assert not any(center.pending.any() for center in learner.method.centers())
+    hook.remove()
+    learner.step([LoadedViews(make_batch(), [])], 4)
+    assert {"center.value", "teacher.backbone.net.conv1.weight"} < {*moved(learner, before)}
+
+
+def test_float16_does_not_leave_out_steps_for_ever(tiny):
+    learner = make_learner(tiny(), "float16")
+    poison(learner, math.nan)
+    learner.step([LoadedViews(make_batch(), [])], 0)
+    learner.precision.scaler.update(2.0**-8)  # after many such steps
+    with pytest.raises(NotFiniteError, match="overflow float16 in every step"):
+        learner.step([LoadedViews(make_batch(), [])], 1)
+
+
+@pytest.mark.parametrize("at", [4, 5])  # the last of six steps too
+def test_the_checkpoint_before_stays_intact(scfs, tiny_recipe, tmp_path, monkeypatch, at):
+    words = ("pretrain", tiny_recipe, "--run.folder", tmp_path / "run", "--run.checkpoint_every_steps", 2)
+    real = PretrainLearner.step
+
+    def step(learner, batch, number):
+        if number == at:
+            poison(learner, math.inf)
+        return real(learner, batch, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PretrainLearner, "step", step)
+        code, _, err = scfs(*words)
+    assert code == 2
+    assert f"The gradients became inf at step {at}" in err
+    assert err.count("\n") == 1
+    assert checkpoint.load(tmp_path / "run" / "last.pt")["step"] == 4
+    assert scfs("pretrain", tmp_path / "run", "--resume")[0] == 0
+
+
+@pytest.mark.parametrize("micro_batches", [2, 4])
+def test_spread_does_not_depend_on_micro_batches(tiny, micro_batches):
+    """Of a network without batch norms, whose features do not depend on them either."""
+    flags = {"method__contrast": "dino", "backbone__name": "vit_tiny_patch16_224"}
+    batch = make_batch()
+    whole, parts = (make_learner(tiny(**flags)) for _ in range(2))
+    images = len(batch.global_boxes[0]) // micro_batches
+    split = [ViewBatch(*(part[:, first : first + images] for part in batch)) for first in range(0, 4, images)]
+    expected = whole.step([LoadedViews(batch, [])], 0)
+    found = parts.step([LoadedViews(part, []) for part in split], 0)
+    assert expected["feature_spread"] > 0.01
+    for name in ("feature_spread", "spread/view", "entropy/view", "loss"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-4), name
