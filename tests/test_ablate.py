@@ -9,6 +9,7 @@ from scfs.ablate.settings import Ablate
 from scfs.config import Config
 from scfs.errors import UserError
 from scfs.recipe import check, read_toml
+from scfs.runs.metric import Metric
 from scfs.runs.results import read_results
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -38,11 +39,17 @@ def test_probe_blocks_follow_the_backbone():
 @pytest.mark.parametrize(("backbone", "blocks"), [("vit_base_patch16_224", 1), ("resnet10_half", 4)])
 def test_every_run_is_probed_with_the_blocks_of_its_backbone(tiny, tmp_path, monkeypatch, backbone, blocks):
     asked = []
-    monkeypatch.setattr(job, "linear", lambda *given: asked.append(given[1].blocks))
-    monkeypatch.setattr(job, "knn", lambda *_: None)
+
+    def linear(_, settings, __):
+        asked.append(settings.blocks)
+        return [Metric("top-1", 0.5)]
+
+    monkeypatch.setattr(job, "linear", linear)
+    monkeypatch.setattr(job, "knn", lambda *_: [Metric("k=20 top-1", 0.4)])
     (tmp_path / job.TRAINED).touch()
-    job._train_and_score(tmp_path, tiny(backbone__name=backbone), Ablate(), None)
+    metrics = job._train_and_score(tmp_path, tiny(backbone__name=backbone), Ablate(), None)
     assert asked == [blocks]
+    assert {name: metric.value for name, metric in metrics.items()} == {"k-NN": 0.4, "linear": 0.5}
 
 
 def test_paper_scores_stand_beside_the_papers_optimizer_only():

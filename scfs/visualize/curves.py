@@ -6,6 +6,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from scfs.runs.metrics_log import logged_metrics
 from scfs.visualize.pictures import COLOURS
 
 Line = list[tuple[float, float]]  # (step, value)
@@ -17,20 +18,24 @@ DIAGNOSTICS = {
     "spread/view": "spread of the head's outputs",
     "feature_spread": "spread of features",
 }
-SCORES = {"knn_top1": "k-NN top-1"}
 
 
 def metric_lines(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Line]]:
-    """Lines by panel and name from the rows of a run's log; panels without a line are left out."""
-    panels: dict[str, dict[str, Line]] = {"losses": {}, "diagnostics": {}, "scores in %": {}}
+    """Lines by panel and name from the rows of a run's log: losses, diagnostics, and a panel per unit of metrics.
+
+    Panels without a line are left out.
+    """
+    panels: dict[str, dict[str, Line]] = {"losses": {}, "diagnostics": {}}
     for row in rows:
         for name, value in row.items():
             if name.startswith("loss/"):
                 panels["losses"].setdefault(name.removeprefix("loss/"), []).append((row["step"], value))
             elif name in DIAGNOSTICS:
                 panels["diagnostics"].setdefault(DIAGNOSTICS[name], []).append((row["step"], value))
-            elif name in SCORES:
-                panels["scores in %"].setdefault(SCORES[name], []).append((row["step"], 100 * value))
+    for name, points in logged_metrics(rows).items():
+        unit = points[0][1].unit
+        title = f"metrics in {unit}" if unit else "other metrics"
+        panels.setdefault(title, {})[name] = [(step, metric.scale * metric.value) for step, metric in points]
     return {title: lines for title, lines in panels.items() if lines}
 
 

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch.nn.functional as F
 from PIL import Image, ImageOps
@@ -17,6 +17,8 @@ from scfs.distributed import choose_device
 from scfs.errors import UserError
 from scfs.recipe import check, read_toml
 from scfs.runs.layout import SETTINGS, read_metrics
+from scfs.runs.metric import PER_CENT
+from scfs.runs.metrics_log import logged_metrics
 from scfs.runs.results import read_results
 from scfs.visualize.attention import random_boxes, search_own_image, usable_side
 from scfs.visualize.curves import save_curves
@@ -29,20 +31,7 @@ from scfs.visualize.projection import project
 NUM_IMAGES, NUM_QUERIES, NUM_NEIGHBOURS = 6, 2, 6
 NUM_FEATURES = 2048  # images at most for neighbours and projection
 THUMBNAIL = 128  # pixels
-RESULT_HEAD = ("date", "evaluation", "data", "metric", "value", "95 % interval")
-
-
-class Summary(NamedTuple):
-    """k-NN top-1 of a run's first and last score, as fractions; None if it was never scored."""
-
-    before: float | None
-    after: float | None
-
-    def __str__(self) -> str:
-        if self.before is None or self.after is None:
-            return "No k-NN was computed."
-        gain = 100 * (self.after - self.before)
-        return f"k-NN top-1: {self.before:.1%} at the start, {self.after:.1%} after training ({gain:+.1f} points)"
+RESULT_HEAD = ("date", "evaluation", "data", "protocol", "metric", "value", "95 % interval")
 
 
 def report(run: Path, console: Console) -> None:
@@ -65,26 +54,37 @@ def report(run: Path, console: Console) -> None:
     ]
     summary = summarise(rows)
     page = folder / "index.html"
-    page.write_text(render_page(f"Run {run.name}", str(summary), sections), encoding="utf-8")
+    page.write_text(render_page(f"Run {run.name}", summary, sections), encoding="utf-8")
     _print_paths(console, run, summary)
 
 
-def summarise(rows: Sequence[dict[str, Any]]) -> Summary:
-    """The scores with which a run started and ended."""
-    scores = [row["knn_top1"] for row in rows if "knn_top1" in row]
-    return Summary(scores[0], scores[-1]) if scores else Summary(None, None)
+def summarise(rows: Sequence[dict[str, Any]]) -> str:
+    """The first and the last score of a run: of k-NN top-1 or, without labels, of whatever else was logged."""
+    logged = logged_metrics(rows)
+    if not logged:
+        return "No score was computed."
+    points = logged.get("k-NN top-1") or next(iter(logged.values()))
+    (_, before), (_, after) = points[0], points[-1]
+    gain, unit = after.scale * (after.value - before.value), after.unit
+    values = f"{before.shown()}{unit} at the start, {after.shown()}{unit} after training"
+    return f"{after.name}: {values} ({gain:+.1f}{' points' if unit == PER_CENT else unit})"
 
 
 def result_rows(run: Path) -> list[list[str]]:
     """A row for every metric of every evaluation of a run, oldest first, under `RESULT_HEAD`."""
-    rows = []
-    for entry in read_results(run):
-        about = [entry["when"][:10], entry["evaluation"], str(entry["settings"].get("data", ""))]
-        for name, figure in entry["figures"].items():
-            low, high = figure["interval"]
-            rows.append([*about, f"{name} top-1", f"{figure['top1']:.1%}", f"{low:.1%} to {high:.1%}"])
-            rows.append([*about, f"{name} top-5", f"{figure['top5']:.1%}", ""])
-    return rows
+    return [
+        [
+            result.when[:10],
+            result.evaluation,
+            result.data,
+            result.protocol,
+            metric.axis_label,
+            metric.shown(),
+            metric.shown_interval(),
+        ]
+        for result in read_results(run)
+        for metric in result.metrics
+    ]
 
 
 def _read_settings(run: Path) -> Config:
@@ -193,7 +193,7 @@ def _setting_rows(config: Config) -> list[list[str]]:
     return rows
 
 
-def _print_paths(console: Console, run: Path, summary: Summary) -> None:
+def _print_paths(console: Console, run: Path, summary: str) -> None:
     lines = {
         "run folder": run,
         "example views": run / "report" / "views.png",

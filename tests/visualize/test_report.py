@@ -6,6 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
+from scfs.runs.metric import Metric
+from scfs.runs.metrics_log import metrics_row
 from scfs.visualize.curves import metric_lines, save_curves
 from scfs.visualize.pictures import save_projection
 from scfs.visualize.projection import Projection
@@ -53,7 +55,7 @@ def test_every_result_of_a_run_of_the_version_before(scfs, tmp_path):
     rows = result_rows(run)
     entries = json.loads((run / "results.json").read_text())
     assert len(rows) == 2 * sum(len(entry["figures"]) for entry in entries)  # top-1 and top-5
-    assert ["knn", "scenes:12,8", "k=5 top-1", "25.0%", "0.0% to 62.5%"] in [row[1:] for row in rows]
+    assert ["knn", "scenes:12,8", "32 px", "k=5 top-1 %", "25.0", "0.0-62.5"] in [row[1:] for row in rows]
     assert {row[1] for row in rows} == {"knn", "linear", "finetune"}
     assert scfs("report", run)[0] == 0
     page = check_pictures(run / "report")
@@ -78,9 +80,11 @@ def test_images_without_labels_some_unreadable(scfs, tiny_recipe, photos, tmp_pa
 
 
 def test_summary_is_first_against_last():
-    rows = [{"knn_top1": 0.2}, {"loss": 1.0}, {"knn_top1": 0.3}, {"knn_top1": 0.45}]
-    assert str(summarise(rows)) == ("k-NN top-1: 20.0% at the start, 45.0% after training (+25.0 points)")
-    assert str(summarise([])) == "No k-NN was computed."
+    rows = [{"step": 1, "knn_top1": 0.2, "rankme": 3.0}, {"step": 2, "loss": 1.0}, {"step": 2, "knn_top1": 0.45}]
+    assert summarise(rows) == "k-NN top-1: 20.0% at the start, 45.0% after training (+25.0 points)"
+    assert summarise([]) == "No score was computed."
+    without_labels = [metrics_row(step, 0, [Metric("RankMe", value, unit="")]) for step, value in ((0, 3.0), (9, 7.5))]
+    assert summarise(without_labels) == "RankMe: 3.0 at the start, 7.5 after training (+4.5)"
 
 
 def test_curves_of_a_run_whose_diagnostics_were_renamed(tmp_path):
@@ -96,7 +100,7 @@ def test_panels_without_a_line_are_left_out(tmp_path):
     rows = [{"step": 1, "loss": 2.0, "loss/view": 2.0}, {"step": 2, "loss": 1.0, "loss/view": 1.0}]
     assert metric_lines(rows) == {"losses": {"view": [(1, 2.0), (2, 1.0)]}}
     scores = [{"step": 0, "knn_top1": 0.25}]
-    assert metric_lines(scores) == {"scores in %": {"k-NN top-1": [(0, 25.0)]}}
+    assert metric_lines(scores) == {"metrics in %": {"k-NN top-1": [(0, 25.0)]}}
     assert not save_curves(tmp_path / "none.png", [])
     assert not (tmp_path / "none.png").exists()
 
