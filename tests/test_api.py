@@ -12,7 +12,7 @@ from scfs.errors import UserError
 
 
 def test_the_lines_of_the_readme(tiny_recipe, tmp_path):
-    run = scfs.pretrain_backbone(tiny_recipe, {"optim.epochs": 1, "run.folder": str(tmp_path / "run")})
+    run = scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "run")})
     assert (run / "metrics.jsonl").is_file()
     backbone = scfs.load_backbone(str(run))
     images, local_images = torch.randn(2, 3, 32, 32), torch.randn(2, 3, 16, 16)
@@ -30,10 +30,10 @@ def test_the_lines_of_the_readme(tiny_recipe, tmp_path):
 
 
 def test_settings_may_be_dictionaries(tmp_path):
-    run = scfs.pretrain_backbone(TINY, {"optim.epochs": 1, "run.folder": str(tmp_path / "run")})
+    run = scfs.pretrain(TINY, optim={"epochs": 1}, run={"folder": str(tmp_path / "run")})
     assert (run / "last.pt").is_file()
     with pytest.raises(UserError, match="Did you mean 'optim\\.epochs'"):
-        scfs.pretrain_backbone(TINY, {"optim.epoch": 1})
+        scfs.pretrain(TINY, optim={"epoch": 1})
 
 
 def test_importing_the_package_does_not_import_torch():

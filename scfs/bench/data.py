@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from scfs.bench.page import show
+from scfs.bench.page import check_page, show
 from scfs.bench.peers import TorchvisionViews
 from scfs.bench.settings import BenchData
 from scfs.bench.timing import interleaved
@@ -34,6 +34,7 @@ def bench_data(settings: BenchData, console: Console) -> dict[str, float]:
 
     Returns the median seconds of processor time of each.
     """
+    check_page(settings.write)
     torch.set_num_threads(1)
     cv2.setNumThreads(0)
     keep_freed_memory()  # as `scfs pretrain` does

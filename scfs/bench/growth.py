@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from scfs.bench.ours import OurStep, random_batch
-from scfs.bench.page import Row, show
+from scfs.bench.page import Row, check_page, show
 from scfs.bench.settings import BenchGrowth
 from scfs.bench.timing import interleaved
 from scfs.data.loader import epoch_order, num_cores
@@ -32,6 +32,7 @@ def bench_growth(settings: BenchGrowth, console: Console) -> None:
 
     The `scfs bench growth` command.
     """
+    check_page(settings.write)
     torch.set_num_threads(num_cores())
     keep_freed_memory()
     rows: list[Row] = []

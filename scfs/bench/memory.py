@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 
 from scfs.bench.ours import OurStep, random_batch
-from scfs.bench.page import Row, show
+from scfs.bench.page import Row, check_page, show
 from scfs.bench.settings import BenchMemory
 from scfs.data.loader import num_cores
 from scfs.training.cpu import keep_freed_memory
@@ -38,6 +38,7 @@ def bench_memory(settings: BenchMemory, console: Console) -> dict[tuple[int, str
 
     The `scfs bench memory` command. Returns costs by batch size and step.
     """
+    check_page(settings.write)
     costs: dict[tuple[int, str], Cost] = {}
     rows = []
     for batch_size in settings.batch_sizes:

@@ -43,7 +43,7 @@ def preview(config: Config, *, name: str, console: Console) -> Path:
             images = [readable_image(job.source, i)[0] for i in range(min(NUM_IMAGES, len(job.source)))]
             save_views(picture, images, MultiCrop(**job.config.crops | {"colours": "loader"}), job.config.seed)
         console.print(f"example views: {picture}", highlight=False, soft_wrap=True)
-        console.print("Nothing was trained or kept; leave --dry-run away to start.", highlight=False)
+        console.print("Nothing was trained or kept; omit --dry-run to start.", highlight=False)
     return picture
 
 

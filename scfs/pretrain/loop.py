@@ -17,7 +17,9 @@ from scfs.pretrain.health import Health, Unreadables
 from scfs.pretrain.score import OnlineScore
 from scfs.pretrain.start import announce, find_checkpoint, refuse_differing, save
 from scfs.pretrain.step import Learner, schedule_at, train_step
+from scfs.process import owns_process
 from scfs.runs import layout
+from scfs.runs.auto_choices import write_auto_choices
 from scfs.runs.metrics_log import check_loggers, open_log
 from scfs.training.cpu import keep_freed_memory
 from scfs.training.interrupt import Interrupt
@@ -75,9 +77,10 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
         )
     check_loggers(config.run.loggers)
     workers = num_workers(config.data.workers, device)
-    if device.type == "cpu":
+    if device.type == "cpu" and owns_process():
         keep_freed_memory()
-    torch.set_num_threads(num_cores() if config.run.threads == "auto" else config.run.threads)
+    if config.run.threads != "auto" or owns_process():
+        torch.set_num_threads(num_cores() if config.run.threads == "auto" else config.run.threads)
     source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
     if len(source) < config.optim.batch_size:
         raise UserError(
@@ -111,6 +114,7 @@ def open_run(job: Job, *, name: str, resume: bool, console: Console) -> tuple[Pa
     def write() -> None:
         layout.create(folder, resume=resume)
         layout.write_settings(folder, config.model_dump(mode="json"))
+        write_auto_choices(folder, job.choices)
         layout.write_environment(folder, facts)
 
     distributed.on_rank_zero(write)

@@ -47,8 +47,8 @@ class Summary(NamedTuple):
         return f"k-NN top-1: {self.before:.1%} at the start, {self.after:.1%} after training ({gain:+.1f} points)"
 
 
-def report(run: Path, console: Console) -> None:
-    """Pictures and a page of what a run learned: the `scfs report` command."""
+def report(run: Path, console: Console) -> Path:
+    """Pictures and a page of what a run learned: the `scfs report` command. Returns the page."""
     if not (run / SETTINGS).is_file():
         raise UserError(f"{run} is not a run folder (it has no {SETTINGS}).")
     values = read_toml(run / SETTINGS)
@@ -75,6 +75,7 @@ def report(run: Path, console: Console) -> None:
     page = PAGE.format(title=html.escape(f"Run {run.name}"), score=html.escape(str(summary)), settings=_table(config))
     paths["index.html"].write_text(page, encoding="utf-8")
     _tell(console, run, summary, paths)
+    return paths["index.html"]
 
 
 def summarise(rows: list[dict[str, Any]]) -> Summary:

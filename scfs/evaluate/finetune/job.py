@@ -17,6 +17,7 @@ from scfs.evaluate.finetune.folder import open_folder, read_grid, save_classifie
 from scfs.evaluate.finetune.settings import Finetune
 from scfs.evaluate.finetune.tuning import Cell, Tuning
 from scfs.evaluate.target import open_eval_target
+from scfs.process import owns_process
 from scfs.runs.json_files import digest_of
 from scfs.runs.results import record, results_folder
 from scfs.training.cpu import keep_freed_memory
@@ -30,8 +31,9 @@ def finetune(target: str, settings: Finetune, console: Console) -> Accuracy:
     """
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
     with distributed.process_group(device):
-        torch.set_num_threads(num_cores())
-        if device.type == "cpu":
+        if owns_process():
+            torch.set_num_threads(num_cores())
+        if device.type == "cpu" and owns_process():
             keep_freed_memory()
         kept_in = results_folder(target, console) if settings.start == "weights" else None
         eval_target = open_eval_target(target, settings, device, console)
