@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from scfs.commands import Command
 from scfs.errors import UserError
-from scfs.recipe import setting_names, unknown_setting
+from scfs.recipe import unknown_setting
 
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 COMMON = {
@@ -49,7 +49,7 @@ class CommandParser(argparse.ArgumentParser):
         targets = "".join(f"\n  {argument.name:22}  {argument.about}" for argument in command.arguments)
         self.usage, self.description = command.usage, f"{command.about}\n{targets}".strip().replace("%", "%%")
         self.formatter_class = _Formatter
-        self.command, self.settings = command, settings
+        self.command = command
         self.actions: dict[str, argparse.Action] = {}  # by the flag, with underscores throughout
         for flags, about in COMMON.items():
             self._know(self.add_argument(*flags, action="store_true", help=about))
@@ -137,7 +137,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def _unknown(self, word: str) -> UserError:
         name = word.partition("=")[0]
-        known = {name for settings in self.settings for name in setting_names(type(settings))}
+        known = {action.dest for action in self.known} - {*self._switches()}
         if not name.startswith("--") or not known:
             return UserError(f"Unknown flag '{name}'; scfs {self.command.name} --help shows those there are.")
         return unknown_setting(name[2:], known)

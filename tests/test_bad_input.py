@@ -141,10 +141,8 @@ def test_a_full_disk_is_one_sentence(scfs, monkeypatch):
     monkeypatch.setattr("scfs.evaluate.compare.compare", fill)
     code, _, err = scfs("compare", "a")
     assert code == 2
-    assert (
-        err
-        == "scfs: Cannot read or write runs/compare.md: No space left on device; check its permissions and the free space of the disk.\n"
-    )
+    assert err.startswith("scfs: Cannot read or write runs/compare.md: No space left on device; check")
+    assert err.count("\n") == 1
 
 
 def test_resume_with_another_backbone(scfs, tiny_recipe, tmp_path):

@@ -29,15 +29,16 @@ def recipe_names(kind: str) -> list[str]:
     return sorted(path.stem for path in FOLDERS[kind].glob("*.toml"))
 
 
-def recipe_path(recipe: str, kind: str) -> Path:
+def recipe_path(recipe: str, *kinds: str) -> Path:
     """The file of a recipe that is given by name, or by the path of a TOML file."""
-    if (name := recipe.replace("-", "_")) in recipe_names(kind):
-        return FOLDERS[kind] / f"{name}.toml"
+    name, names = recipe.replace("-", "_"), {name: kind for kind in kinds for name in recipe_names(kind)}
+    if name in names:
+        return FOLDERS[names[name]] / f"{name}.toml"
     path = Path(recipe).expanduser()
     if path.suffix == ".toml" or path.is_file():
         return path
-    nearest = difflib.get_close_matches(recipe, recipe_names(kind), n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"there are {', '.join(recipe_names(kind))}."
+    nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"there are {', '.join(names)}."
     raise UserError(f"There is no recipe, run or folder '{recipe}'; {hint}")
 
 
@@ -102,8 +103,9 @@ def read_header(path: Path) -> Header:
 def show(name: str | None, *, console: Console) -> None:
     """Print the recipes there are, or all of one: the `scfs recipes` command."""
     if name is not None:
-        kind = next((kind for kind in FOLDERS if name in recipe_names(kind)), "pretrain")
-        _print(console, recipe_path(name, kind).read_text(encoding="utf-8").rstrip("\n"))
+        path = recipe_path(name, *FOLDERS)
+        read_toml(path)  # one that cannot be read is a mistake in one sentence
+        _print(console, path.read_text(encoding="utf-8").rstrip("\n"))
         return
     for kind, folder in FOLDERS.items():
         _print(console, f"For scfs {kind}:\n")
