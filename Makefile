@@ -27,7 +27,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@touch $@
 
 demo: setup
-	$(BIN)/scfs pretrain recipes/quickstart.toml --seed $(SEED) --run.folder $(RUN)
+	$(BIN)/scfs pretrain quickstart --seed $(SEED) --run.folder $(RUN)
 	$(BIN)/scfs report $(RUN)
 
 test: setup lint
@@ -36,12 +36,12 @@ test: setup lint
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/requirements.txt
 	cp benchmarks/page.md docs/benchmarks.md
-	$(BIN)/scfs bench step --peers true --warm_up 2 --rounds 4 --write docs/benchmarks.md
-	$(BIN)/scfs bench step --peers true --warm_up 1 --rounds 2 --batch_size 8 --write docs/benchmarks.md
-	$(BIN)/scfs bench step --peers true --warm_up 1 --rounds 2 --backbone vit_small_patch16_224 --write docs/benchmarks.md
+	$(BIN)/scfs bench step --peers --warm_up 2 --rounds 4 --write docs/benchmarks.md
+	$(BIN)/scfs bench step --peers --warm_up 1 --rounds 2 --batch_size 8 --write docs/benchmarks.md
+	$(BIN)/scfs bench step --peers --warm_up 1 --rounds 2 --backbone vit_small_patch16_224 --write docs/benchmarks.md
 	$(BIN)/scfs bench data --write docs/benchmarks.md
 	$(BIN)/scfs bench memory --rounds 2 --write docs/benchmarks.md
-	$(BIN)/scfs bench memory --batch_sizes 32 --released false --write docs/benchmarks.md
+	$(BIN)/scfs bench memory --batch_sizes 32 --no-released --write docs/benchmarks.md
 	$(BIN)/scfs bench growth --rounds 2 --write docs/benchmarks.md
 	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/loops.py --write docs/benchmarks.md

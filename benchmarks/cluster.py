@@ -19,7 +19,7 @@ from rich.console import Console
 from scfs.backbones import Backbone
 from scfs.bench.page import Row, show
 
-RECIPE = Path(__file__).parent.parent / "recipes" / "quickstart_paper.toml"
+RECIPE = "quickstart_paper"
 # An image of 2 x 224 + 8 x 96 px through ResNet-50: student forward and backward, teacher forward.
 DINO_GMAC, SEARCH_SHARE = 51.6, 0.33
 GPU_TFLOPS = 60  # assumed: what a current data-centre GPU sustains on such convolutions in bfloat16

@@ -22,6 +22,7 @@ from lightly.models.utils import update_momentum
 from timm.optim.lars import Lars
 from torch import Tensor, nn
 
+import scfs
 from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.data.views import normalize_views
@@ -249,7 +250,7 @@ class OurRun:
 
 
 # Ours by name: a recipe and changes to it.
-RECIPES = Path(__file__).parent.parent / "recipes"
+RECIPES = Path(scfs.__file__).parent / "recipes"
 FAST, PAPER = RECIPES / "cpu_imagenette.toml", RECIPES / "cpu_imagenette_paper.toml"
 OURS: dict[str, tuple[Path, dict[str, Any]]] = {
     "scfs": (FAST, {}),

@@ -2,11 +2,11 @@
 # Pre-training on two machines of eight GPUs under Slurm; the run folder must be on a disk that both share.
 # Not run by us: we have no GPU and no Slurm. From the repository, after `make setup`:
 #
-#   sbatch docs/slurm.sh recipes/imagenet_r50_200.toml runs/r50 --data.source /data/imagenet
+#   sbatch docs/slurm.sh imagenet_r50_200 runs/r50 --data.source /data/imagenet
 #
 # Longer than --time? Submit it again: it goes on where it stopped. Several at once, one after the other:
 #
-#   for i in 1 2 3 4; do sbatch --dependency=singleton docs/slurm.sh recipes/... runs/... ; done
+#   for i in 1 2 3 4; do sbatch --dependency=singleton docs/slurm.sh RECIPE runs/... ; done
 #
 #SBATCH --job-name=scfs
 #SBATCH --nodes=2

@@ -1,29 +1,119 @@
-"""The tool from Python. Everything here is also there as `scfs.NAME`, and is imported when it is first used."""
+"""The tool from Python. Everything here is also there as `scfs.NAME`, and is imported when it is first used.
 
-from collections.abc import Mapping
+Settings are keywords, named as on the command line; a section is a dictionary: `optim={"epochs": 5}`. A mistake
+raises `scfs.UserError`. What a command would print goes to the logger `scfs`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+import torch
 
 from scfs.config import Config
+from scfs.console import LoggingConsole
+from scfs.evaluate.embed import Match
+from scfs.evaluate.embed import embed as embed_job
+from scfs.evaluate.finetune.job import finetune as finetune_job
+from scfs.evaluate.finetune.settings import Finetune
+from scfs.evaluate.knn.job import knn as knn_job
+from scfs.evaluate.knn.settings import Knn
+from scfs.evaluate.linear.job import linear as linear_job
+from scfs.evaluate.linear.settings import Linear
+from scfs.evaluate.settings import Embed, Export
+from scfs.export import Exported, export_and_tell
 from scfs.method.search import search_attention
-from scfs.pretrain.job import pretrain
+from scfs.pretrain.job import pretrain as pretrain_job
 from scfs.pretrained import PretrainedBackbone, load_backbone
-from scfs.recipe import check, read_toml
+from scfs.recipe import check
+from scfs.recipes.catalogue import Recipe, read_recipe, starting_point
+from scfs.runs.metric import Metric
+from scfs.visualize.report import report as report_job
 
-__all__ = ["PretrainedBackbone", "load_backbone", "pretrain_backbone", "search_attention"]
+__all__ = [
+    "PretrainedBackbone",
+    "embed",
+    "export",
+    "finetune",
+    "knn",
+    "linear",
+    "load_backbone",
+    "pretrain",
+    "report",
+    "search_attention",
+]
 
 
-def pretrain_backbone(
-    recipe: str | Path | Mapping[str, Any], settings: Mapping[str, Any] | None = None, *, resume: bool = False
-) -> Path:
-    """Pre-train from a recipe, a TOML file or the same as nested dictionaries; returns the run folder.
+def pretrain(recipe: str | Path | Mapping[str, Any] | None = None, *, resume: bool = False, **settings: Any) -> Path:
+    """Pre-train a backbone; returns the run folder.
 
-    `settings` come on top, named as on the command line: {"optim.epochs": 5}.
+    `recipe` is the name of a recipe, a TOML file, a run folder, a folder of photos, or the settings themselves as
+    nested dictionaries; `settings` come on top: `pretrain("quickstart", seed=1, optim={"epochs": 5})`.
     """
-    if isinstance(recipe, str | Path):
-        name, values = Path(recipe).stem, read_toml(Path(recipe))
+    changes = dict(_by_full_name(settings))
+    if isinstance(recipe, Mapping):
+        start = Recipe("run", dict(recipe))
     else:
-        name, values = "run", dict(recipe)
-    return pretrain(check(Config, values, settings), name=name, resume=resume, console=Console())
+        start = starting_point(None if recipe is None else str(recipe), changes, resume=resume)
+    config, console = check(Config, start.values, changes), LoggingConsole()
+    if start.note:
+        console.print(start.note, highlight=False, markup=False, soft_wrap=True)
+    with _host_kept():
+        return pretrain_job(config, name=start.name, resume=resume, console=console)
+
+
+def knn(target: str | Path, **settings: Any) -> list[Metric]:
+    """Score a backbone by its nearest neighbours; returns its metrics, such as `k=20 top-1`."""
+    with _host_kept():
+        return knn_job(str(target), check(Knn, {}, settings), LoggingConsole())
+
+
+def linear(target: str | Path, **settings: Any) -> list[Metric]:
+    """Score a backbone by linear classifiers on its frozen features, and keep the best in its run folder."""
+    with _host_kept():
+        return linear_job(str(target), check(Linear, {}, settings), LoggingConsole())
+
+
+def finetune(target: str | Path, recipe: str | Path | None = None, **settings: Any) -> list[Metric]:
+    """Score a backbone by training all of it with labels, and keep the network."""
+    values = {} if recipe is None else read_recipe(str(recipe), "finetune").values
+    with _host_kept():
+        return finetune_job(str(target), check(Finetune, values, settings), LoggingConsole())
+
+
+def embed(target: str | Path, source: str | Path, out: str | Path | None = None, **settings: Any) -> list[Match]:
+    """Write the features of every image to `out`; with `query` and `nearest`, returns the most similar images."""
+    path = None if out is None else Path(out)
+    with _host_kept():
+        return embed_job(str(target), str(source), path, check(Embed, {}, settings), LoggingConsole())
+
+
+def export(target: str | Path, out: str | Path, **settings: Any) -> Exported:
+    """Write a backbone for timm (.safetensors) or torchvision (.pth)."""
+    return export_and_tell(str(target), Path(out), check(Export, {}, settings), LoggingConsole())
+
+
+def report(run: str | Path) -> Path:
+    """Draw pictures and a page of what a run learned; returns the page."""
+    with _host_kept():
+        return report_job(Path(run), LoggingConsole())
+
+
+def _by_full_name(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _by_full_name(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+@contextmanager
+def _host_kept() -> Iterator[None]:
+    """Jobs may set threads and seeds; the program that calls them finds its own again."""
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(state)

@@ -1,61 +1,31 @@
+import difflib
 import os
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from scfs import __version__
+from scfs.commands import COMMANDS, Argument, Command
 from scfs.errors import OUT_OF_REACH, UserError
+from scfs.process import own_process
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from scfs.flags import Parsed
+    from scfs.recipes.catalogue import Recipe
+
 # Everything else is imported when a command needs it: help and mistakes do not wait for torch.
 
-USAGE = """\
-usage: scfs COMMAND ...
-
-  scfs pretrain RECIPE [--section.setting value ...] [--init WEIGHTS] [--resume | --dry-run]
-      pre-train a backbone; RECIPE is a TOML file, or a run folder to go on with or to repeat
-  scfs knn RUN_OR_WEIGHTS [--data SOURCE] [--setting value ...]
-      score a backbone by its nearest neighbours; --layers all: and each of its search layers
-  scfs linear RUN_OR_WEIGHTS [--data SOURCE] [--cached true] [--setting value ...]
-      score a backbone by linear classifiers on its frozen features, and keep the best
-  scfs finetune RUN_OR_WEIGHTS [RECIPE] [--data SOURCE] [--fraction 0.01] [--from scratch] [--setting value ...]
-      score a backbone by training all of it with labels, or with a few, and keep the network
-  scfs predict RUN SOURCE [OUT.csv]
-      name the class of each image with what linear or finetune kept
-  scfs ablate modes|layers|locals|backbones RECIPE [--setting value ...] [--section.setting value ...]
-      train and score the rows of one of the paper's tables
-  scfs compare RUN ...
-      lay runs side by side by what they scored
-  scfs embed RUN_OR_WEIGHTS SOURCE [OUT.npy | OUT.parquet] [--query IMAGE --nearest K]
-      write the features of every image, or print the images most like one
-  scfs export RUN_OR_WEIGHTS OUT.safetensors | OUT.pth [--network student]
-      write a backbone for timm or for torchvision
-  scfs report RUN
-      pictures and a page of what a run learned
-  scfs bench step|data|memory|growth [--setting value ...]
-      measure what training costs here, side by side with its peers
-
+HELP, VERSION, SPEECH = ("-h", "--help"), ("-V", "--version"), ("-v", "--verbose", "-q", "--quiet")
+NOTES = """\
 RUN_OR_WEIGHTS is a run folder, a checkpoint, an exported file, a file of weights named as timm, torchvision, DINO,
 MoCo or the released SCFS code do, or random:NAME (a timm model with random weights).
-scfs COMMAND --help shows the settings with their values; for pretrain, after the RECIPE, those of the recipe.
+scfs COMMAND --help shows the settings with their values; for pretrain, after a RECIPE, those of the recipe.
+Flags may stand before or after the targets; a list, as in --k 10 20, takes every word up to the next flag or to --.
 """
-HELP = ("-h", "--help")
-
-
-class Words(NamedTuple):
-    """The words of a command line after the command: what comes before the first flag, and the flags."""
-
-    targets: list[str]
-    flags: list[str]
-
-    @property
-    def ask_help(self) -> bool:
-        return any(word in HELP for word in (*self.targets, *self.flags))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _dispatch(words)
+        with own_process():
+            return _dispatch(words)
     except UserError as error:
         if _is_rank_zero("LOCAL_RANK"):  # of several processes, one on each machine
             print(f"scfs: {error}", file=sys.stderr)
@@ -81,258 +52,154 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in OUT_OF_REACH:
             raise
         print(
-            f"scfs: Cannot read or write {error.filename or 'a file'}: {error.strerror}; see to it first.",
+            f"scfs: Cannot read or write {error.filename or 'a file'}: {error.strerror}; check its permissions and the "
+            "free space of the disk.",
             file=sys.stderr,
         )
         return 2
 
 
 def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in HELP:
-        print(USAGE, end="")
-        return 0 if words else 2
-    if words[0] == "--version":
+    first = next((i for i, word in enumerate(words) if word not in SPEECH), len(words))
+    words = [*words[first:], *words[:first]] if "--" not in words else words
+    if not words or words[0] in (*HELP, *SPEECH):
+        print(f"{usage(COMMANDS.values())}\n{NOTES}", end="")
+        return 0 if words and words[0] in HELP else 2
+    if words[0] in VERSION:
         print(f"scfs {__version__}")
         return 0
-    if words[0] not in COMMANDS:
-        raise UserError(f"Unknown command '{words[0]}'; there are {', '.join(COMMANDS)}.")
-    rest = words[1:]
-    first_flag = next((i for i, word in enumerate(rest) if word.startswith("-")), len(rest))
-    COMMANDS[words[0]](Words(rest[:first_flag], rest[first_flag:]))
-    return 0
+    for length in (1, 2):  # words of a command's name
+        if (command := COMMANDS.get(" ".join(words[:length]))) is not None:
+            _run(command, words[length:])
+            return 0
+    return _group(words)
 
 
-def _pretrain(words: Words) -> None:
-    from scfs.config import Config
-    from scfs.recipe import check, help_text, read_flags, read_toml
+def usage(commands: Iterable[Command]) -> str:
+    """Every command with its arguments, and what it does."""
+    rows = "".join(f"  {command.usage}\n      {command.about}\n" for command in commands)
+    return f"usage: scfs COMMAND ...\n\n{rows}"
 
-    resume, dry_run = ("--resume" in words.flags, "--dry-run" in words.flags)
-    flags = ["--backbone.init" if word == "--init" else word for word in words.flags]
-    flags = [word for word in flags if word not in ("--resume", "--dry-run", *HELP)]
-    target = Path(words.targets[0]) if words.targets else None
-    from_run = target is not None and target.is_dir()
-    values = {} if target is None else read_toml(target / "settings.toml" if from_run else target)
-    if from_run:
-        run = dict(values.get("run", {}))
-        run["folder"] = str(target) if resume else "auto"
-        values["run"] = run
-    if words.ask_help:
-        prog = f"scfs pretrain {target or 'RECIPE'}"
-        print(help_text(check(Config, values), prog, "Pre-train a backbone on unlabelled images."))
+
+def _group(words: list[str]) -> int:
+    """Help on commands of two words, as `scfs bench`; or the mistake in a command's name."""
+    rows = [command for name, command in COMMANDS.items() if name.startswith(f"{words[0]} ")]
+    if rows and any(word in HELP for word in words):
+        print(usage(rows).replace("COMMAND", f"{words[0]} {'|'.join(row.name.split()[1] for row in rows)}", 1), end="")
+        return 0
+    if rows:
+        kinds = ", ".join(row.name for row in rows)
+        raise UserError(f"scfs {words[0]} needs to know what to measure; there are {kinds}.")
+    names = {name.split()[0]: None for name in COMMANDS}
+    nearest = difflib.get_close_matches(words[0], names, n=1)
+    hint = f"Did you mean '{nearest[0]}'?" if nearest else f"There are {', '.join(names)}."
+    raise UserError(f"Unknown command '{words[0]}'. {hint}")
+
+
+def show_help(command: list[str], *, console: "Console") -> None:
+    """The help of a command, or of all: the `scfs help` command."""
+    del console
+    _dispatch([*command, "--help"])
+
+
+def _run(command: Command, words: list[str]) -> None:
+    """Read the words of a command, check its settings, and call its job; or show its help."""
+    from scfs.console import terminal_console
+    from scfs.flags import CommandParser
+
+    models = [_load(path) for path in (command.settings, command.recipe_settings) if path]
+    parsed = CommandParser(command, *(model() for model in models)).read(words)
+    if parsed.switches.pop("help"):
+        print(_help(command, models, parsed), end="")
         return
-    if target is None:
-        raise UserError("scfs pretrain needs a recipe, such as recipes/quickstart.toml, or a run folder.")
-    if len(words.targets) > 1:
-        raise UserError(f"Unexpected '{words.targets[1]}'; settings are given as --section.setting value.")
-    if resume and dry_run:
-        raise UserError("--dry-run tries a new run; leave --resume away.")
-    config = check(Config, values, read_flags(flags))
-    if dry_run:
-        from scfs.pretrain.dry_run import preview
-
-        preview(config, name=target.stem, console=_console())
-        return
-
-    from scfs.pretrain.job import pretrain
-
-    pretrain(config, name=target.stem, resume=resume, console=_console())
+    speech = {name: parsed.switches.pop(name) for name in ("verbose", "quiet")}
+    arguments, keywords = _bind(command, parsed), dict[str, Any](parsed.switches)
+    recipe = _recipe(command, arguments, parsed)
+    positional = _checked(command, models, arguments, recipe, parsed)
+    if command.named and recipe is not None:
+        keywords["name"] = recipe.name
+    with terminal_console(**speech) as console:
+        if recipe is not None and recipe.note:
+            console.print(recipe.note, highlight=False, markup=False, soft_wrap=True)
+        _load(command.job)(*positional, **keywords, console=console)
 
 
-def _knn(words: Words) -> None:
-    from scfs.evaluate.knn.settings import Knn
+def _help(command: Command, models: list[Any], parsed: "Parsed") -> str:
+    """The help of a command; after a recipe, with the values of the recipe."""
+    from scfs.flags import CommandParser
+    from scfs.recipe import check
 
-    if (settings := _settings(Knn, words, "knn RUN_OR_WEIGHTS", "Score a backbone by its nearest neighbours.")) is None:
-        return
-    [target] = _targets(words, "a run folder, a file of weights, or random:NAME")
-
-    from scfs.evaluate.knn.job import knn
-
-    knn(target, settings, _console())
-
-
-def _linear(words: Words) -> None:
-    from scfs.evaluate.linear.settings import Linear
-
-    about = "Score a backbone by linear classifiers on its frozen features."
-    if (settings := _settings(Linear, words, "linear RUN_OR_WEIGHTS", about)) is None:
-        return
-    [target] = _targets(words, "a run folder, a file of weights, or random:NAME")
-
-    from scfs.evaluate.linear.job import linear
-
-    linear(target, settings, _console())
+    arguments = _bind(command, parsed, complete=False)
+    given = any(argument.recipe and value is not None for argument, value in arguments.items())
+    recipe = _recipe(command, arguments, parsed) if given else None
+    below = [recipe.values if recipe is not None else {}, {}]
+    settings = [check(model, values) for model, values in zip(models, below, strict=False)]
+    return CommandParser(command, *settings).format_help()
 
 
-def _finetune(words: Words) -> None:
-    from scfs.evaluate.finetune.settings import Finetune
-    from scfs.recipe import read_toml
+def _checked(
+    command: Command, models: list[Any], arguments: dict[Argument, Any], recipe: "Recipe | None", parsed: "Parsed"
+) -> list[Any]:
+    """What a job is called with: its arguments, then its settings."""
+    from scfs.recipe import check
+    from scfs.recipes.catalogue import read_recipe
 
-    about = "Score a backbone by training all of it with labels."
-    flags = [re.sub(r"^--from(?==|$)", "--start", word) for word in words.flags]
-    recipe = read_toml(Path(words.targets[1])) if len(words.targets) == 2 else {}
-    usage = "finetune RUN_OR_WEIGHTS [RECIPE]"
-    if (settings := _settings(Finetune, Words(words.targets, flags), usage, about, recipe)) is None:
-        return
-    target, *_ = _targets(words, "a run folder, a file of weights, or random:NAME", optional=1)
-
-    from scfs.evaluate.finetune.job import finetune
-
-    finetune(target, settings, _console())
-
-
-def _predict(words: Words) -> None:
-    from scfs.evaluate.settings import Predict
-
-    about = "Name the class of each image with a run's trained probe."
-    if (settings := _settings(Predict, words, "predict RUN SOURCE [OUT.csv]", about)) is None:
-        return
-    run, source, *out = _targets(words, "a run", "images", optional=1)
-
-    from scfs.evaluate.predict import predict
-
-    predict(run, source, Path(out[0]) if out else None, settings, _console())
+    if not models:
+        return [*arguments.values()]
+    if not command.recipe_settings:
+        settings = check(models[0], recipe.values if recipe is not None else {}, parsed.flags)
+        return [*(value for argument, value in arguments.items() if not argument.recipe), settings]
+    own = {name: value for name, value in parsed.flags.items() if "." not in name}
+    changes = {name: value for name, value in parsed.flags.items() if "." in name}  # of the recipes
+    settings, positional = check(models[0], {}, own), []
+    for argument, value in arguments.items():
+        recipes = [read_recipe(name, argument.recipe).values for name in value] if argument.recipe else []
+        positional.append([check(models[1], values, changes) for values in recipes] if argument.recipe else value)
+    return [*positional, settings]
 
 
-def _ablate(words: Words) -> None:
-    from scfs.ablate.settings import Ablate
-    from scfs.config import Config
-    from scfs.recipe import check, read_flags, read_toml
-
-    tables = ("modes", "layers", "locals", "backbones")
-    about = "Train and score the rows of one of the paper's tables."
-    if words.ask_help:
-        _settings(Ablate, words, f"ablate {'|'.join(tables)} RECIPE", about)
-        return
-    what, *recipes = _targets(words, "the table", "a recipe", optional=len(words.targets))
-    if what not in tables:
-        raise UserError(f"There is no table '{what}'; the paper has {', '.join(tables)}.")
-    flags = read_flags(words.flags)
-    settings = check(Ablate, {}, {name: value for name, value in flags.items() if "." not in name})
-    changes = {name: value for name, value in flags.items() if "." in name}
-    configs = [check(Config, read_toml(Path(recipe)), changes) for recipe in recipes]
-
-    from scfs.ablate.job import ablate
-
-    ablate(what, configs, settings, _console())
+def _bind(command: Command, parsed: "Parsed", *, complete: bool = True) -> dict[Argument, Any]:
+    """The value of each positional argument; all that are needed must be there, unless only help is wanted."""
+    left, values = list(parsed.targets), {}
+    for argument in command.arguments:
+        given = left if argument.many else left[:1]
+        left = left[len(given) :]
+        if complete and not given and not argument.optional:
+            raise _missing(command, argument, parsed)
+        for word in given if complete else []:
+            if argument.choices and word not in argument.choices:
+                raise UserError(f"{argument.name} cannot be '{word}'; there are {', '.join(argument.choices)}.")
+        found: list[Any] = [Path(word) for word in given] if argument.is_path else given
+        values[argument] = found if argument.many else found[0] if found else None
+    if left and complete:
+        raise UserError(f"Unexpected '{left[0]}'; usage: {command.usage}.")
+    return values
 
 
-def _compare(words: Words) -> None:
-    if _plain_help(words, "compare RUN ...", "Lay runs side by side by what they scored."):
-        return
-    if words.flags or not words.targets:
-        raise UserError("scfs compare takes run folders and no settings: scfs compare RUN RUN ...")
-
-    from scfs.evaluate.compare import compare
-
-    compare(words.targets, _console())
+def _missing(command: Command, argument: Argument, parsed: "Parsed") -> UserError:
+    if parsed.lists:
+        return UserError(
+            f"scfs {command.name} needs {argument.name}, and --{parsed.lists[-1]} takes every word after it; give "
+            f"{argument.name} first, or after --."
+        )
+    return UserError(f"scfs {command.name} needs {argument.about}; usage: {command.usage}.")
 
 
-def _embed(words: Words) -> None:
-    from scfs.evaluate.settings import Embed
+def _recipe(command: Command, arguments: dict[Argument, Any], parsed: "Parsed") -> "Recipe | None":
+    """What lies below the flags, of a command whose settings a recipe may give."""
+    from scfs.recipes.catalogue import read_recipe, starting_point
 
-    about = "Features of images, or the images most like one."
-    if (settings := _settings(Embed, words, "embed RUN_OR_WEIGHTS SOURCE [OUT]", about)) is None:
-        return
-    target, source, *out = _targets(words, "a run or weights", "images", optional=1)
-
-    from scfs.evaluate.embed import embed
-
-    embed(target, source, Path(out[0]) if out else None, settings, _console())
-
-
-def _export(words: Words) -> None:
-    from scfs.evaluate.settings import Export
-
-    about = "A backbone for timm (.safetensors) or torchvision (.pth)."
-    if (settings := _settings(Export, words, "export RUN_OR_WEIGHTS OUT", about)) is None:
-        return
-    target, out = _targets(words, "a run or weights", "a file to write")
-
-    from scfs.export import export
-
-    print(export(target, Path(out), network=settings.network, name=settings.backbone or None))
+    for argument, target in arguments.items() if not command.recipe_settings else []:
+        if argument.recipe == "pretrain":
+            return starting_point(target, parsed.flags, resume=parsed.switches["resume"])
+        if argument.recipe and target is not None:
+            return read_recipe(target, argument.recipe)
+    return None
 
 
-def _report(words: Words) -> None:
-    if _plain_help(words, "report RUN", "Pictures and a page of what a run learned."):
-        return
-    if words.flags:
-        raise UserError("scfs report takes one run folder and no settings: scfs report RUN.")
-    [run] = _targets(words, "a run folder")
-
-    from scfs.visualize.report import report
-
-    report(Path(run), _console())
-
-
-def _bench(words: Words) -> None:
-    from scfs.bench import settings as kinds
-
-    benches: dict[str, tuple[Any, str]] = {
-        "step": (kinds.BenchStep, "Time training steps and their peers side by side."),
-        "data": (kinds.BenchData, "Time the view paths side by side."),
-        "memory": (
-            kinds.BenchMemory,
-            "Measure the memory and the time of training steps, each in a process of its own.",
-        ),
-        "growth": (kinds.BenchGrowth, "Time training steps against views, batch and resolution."),
-    }
-    if not words.targets and _plain_help(words, f"bench {'|'.join(benches)}", "Measure what training costs here."):
-        return
-    if len(words.targets) != 1 or words.targets[0] not in benches:
-        raise UserError(f"scfs bench needs to know what to measure: scfs bench {'|'.join(benches)}.")
-    [what] = words.targets
-    model, about = benches[what]
-    if (settings := _settings(model, words, f"bench {what}", about)) is not None:
-        import_module("scfs.bench.page").check_page(settings.write)
-        job = import_module(f"scfs.bench.{what}")
-        getattr(job, f"bench_{what}")(settings, _console())
-
-
-COMMANDS: dict[str, Callable[[Words], None]] = {
-    "pretrain": _pretrain,
-    "knn": _knn,
-    "linear": _linear,
-    "finetune": _finetune,
-    "predict": _predict,
-    "ablate": _ablate,
-    "compare": _compare,
-    "embed": _embed,
-    "export": _export,
-    "report": _report,
-    "bench": _bench,
-}
-
-
-def _settings(model: Any, words: Words, usage: str, about: str, recipe: dict[str, Any] | None = None) -> Any:
-    """The settings that a recipe and the flags give, or None if help was asked for and given."""
-    from scfs.recipe import check, help_text, read_flags
-
-    if words.ask_help:
-        print(help_text(check(model, recipe or {}), f"scfs {usage}", about))
-        return None
-    return check(model, recipe or {}, read_flags(words.flags))
-
-
-def _plain_help(words: Words, usage: str, about: str) -> bool:
-    """Whether help was asked for and given, of a command that has no settings."""
-    if words.ask_help:
-        print(f"usage: scfs {usage}\n\n{about}")
-    return words.ask_help
-
-
-def _targets(words: Words, *wanted: str, optional: int = 0) -> list[str]:
-    if not len(wanted) <= len(words.targets) <= len(wanted) + optional:
-        given = " ".join(words.targets) or "nothing"
-        raise UserError(f"Give {' and '.join(wanted)} before any flags, not {given}; see scfs --help.")
-    return words.targets
-
-
-def _console() -> "Console":
-    """Of several processes only the first one speaks."""
-    from rich.console import Console
-
-    return Console(quiet=not _is_rank_zero("RANK"))
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _is_rank_zero(rank: str) -> bool:

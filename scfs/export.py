@@ -3,11 +3,13 @@ from typing import NamedTuple
 
 import safetensors.torch
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 from scfs import __version__
 from scfs.backbones import REDUCED, Backbone, load_backbone
 from scfs.errors import UserError
+from scfs.evaluate.settings import Export
 from scfs.preprocessing import Preprocessing
 from scfs.runs.files import check_new, write_new
 from scfs.weights.torchvision_names import TORCHVISION_MODELS, torchvision_names
@@ -30,7 +32,7 @@ class Exported(NamedTuple):
 
 
 def export(target: str, out: Path, *, network: str = "teacher", name: str | None = None) -> Exported:
-    """Write a backbone for other libraries: the `scfs export` command.
+    """Write a backbone for other libraries.
 
     OUT.safetensors has timm's parameter names, OUT.pth torchvision's, where torchvision has the model. Neither has
     a classifier: torchvision's models take the file with strict=False, or after their head is removed.
@@ -89,3 +91,10 @@ def torchvision_state(net: nn.Module) -> dict[str, Tensor] | None:
         theirs: state[name].reshape(-1, 1, 1) if theirs.endswith(".layer_scale") else state[name]
         for name, theirs in names.items()
     }
+
+
+def export_and_tell(target: str, out: Path, settings: Export, console: Console) -> Exported:
+    """Export, and say how to load the file: the `scfs export` command."""
+    exported = export(target, out, network=settings.network, name=settings.backbone or None)
+    console.print(str(exported), highlight=False, markup=False, soft_wrap=True)
+    return exported

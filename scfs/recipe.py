@@ -1,12 +1,9 @@
-import contextlib
 import difflib
-import io
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tyro
 from pydantic import BaseModel, ValidationError
 
 from scfs.errors import UserError
@@ -19,36 +16,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"No recipe at {path}; recipes are TOML files such as recipes/quickstart.toml.") from None
+        raise UserError(f"No recipe at {path}; scfs recipes lists those that go by name.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML: {error}.") from None
     except OSError as error:
         raise UserError(f"Cannot read recipe {path}: {error.strerror}.") from None
-
-
-def read_flags(flags: Sequence[str]) -> dict[str, Any]:
-    """`--section.setting value ...` as {"section.setting": value or list of values}.
-
-    Written here, not left to tyro, so that a recipe and the flags meet one judge (pydantic) and a mistake in
-    either gets the same single sentence; tyro shows the help.
-    """
-    words: dict[str, list[str]] = {}
-    name = ""
-    for flag in flags:
-        if flag.startswith("--"):
-            name, equals, value = flag[2:].partition("=")
-            name = name.replace("-", "_")
-            if name in words:
-                raise UserError(f"Setting '{name}' is given twice on the command line; give it once.")
-            words[name] = [value] if equals else []
-        elif name:
-            words[name].append(flag)
-        else:
-            raise UserError(f"Unexpected '{flag}'; settings are given as --section.setting value.")
-    for name, values in words.items():
-        if not values:
-            raise UserError(f"Setting '{name}' has no value; give it as --{name} VALUE.")
-    return {name: values[0] if len(values) == 1 else values for name, values in words.items()}
 
 
 def check(model: type[S], values: Mapping[str, Any], flags: Mapping[str, Any] | None = None) -> S:
@@ -57,7 +29,7 @@ def check(model: type[S], values: Mapping[str, Any], flags: Mapping[str, Any] | 
     known = set(setting_names(model))
     for name, value in (flags or {}).items():
         if name not in known:
-            raise _unknown(name, known)
+            raise unknown_setting(name, known)
         place = merged
         *sections, key = name.split(".")
         for section in sections:
@@ -80,23 +52,8 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
-def help_text(settings: BaseModel, command: str, description: str) -> str:
-    """The flags of a command with the values they have now."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        tyro.cli(
-            type(settings),
-            default=settings,
-            args=["--help"],
-            prog=command,
-            description=description,
-            use_underscores=True,
-            config=(tyro.conf.FlagConversionOff,),
-        )
-    return said.getvalue()
-
-
-def _unknown(name: str, known: set[str]) -> UserError:
+def unknown_setting(name: str, known: set[str]) -> UserError:
+    """The error for a name that no setting has, with the nearest one."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not nearest:  # the right setting in the wrong section, or none
         nearest = [full for full in known if full.rpartition(".")[2] == name.rpartition(".")[2]]
@@ -112,7 +69,7 @@ def _sentence(error: ValidationError, known: set[str]) -> UserError:
     path = [str(part) for part in first["loc"]]
     name = next((n for n in (".".join(path[:2]), ".".join(path[:1])) if n in known), ".".join(path))
     if first["type"] == "extra_forbidden":
-        return _unknown(name, known)
+        return unknown_setting(name, known)
     depth = len(name.split("."))
     same = [first, *(other for other in rest if [str(part) for part in other["loc"]][:depth] == path[:depth])]
     wishes = dict.fromkeys(e["msg"].removeprefix("Input should be ").partition(", unable")[0] for e in same)

@@ -2,7 +2,7 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: on busy cores, spinning threads take minutes
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ import torch
 from PIL import Image
 
 from scfs.cli import main
+from scfs.commands import COMMANDS
 from scfs.config import Config
+from scfs.flags import CommandParser
 from scfs.recipe import check
 
 REPO = Path(__file__).parent.parent
+RECIPES = REPO / "scfs" / "recipes"
 
 # A run that takes a second: 12 scenes, the reduced ResNet, tiny heads.
 TINY: dict[str, dict[str, Any]] = {
@@ -34,6 +37,11 @@ TINY: dict[str, dict[str, Any]] = {
     "optim": {"epochs": 2, "batch_size": 4, "final_lr": 0.0001, "warmup_epochs": 1},
     "run": {"log_every_steps": 1, "knn_every_epochs": 0, "device": "cpu", "threads": 1},
 }
+
+
+def read_flags(words: Sequence[str]) -> dict[str, Any]:
+    """Flags of `scfs pretrain` as settings by their full names."""
+    return CommandParser(COMMANDS["pretrain"], Config()).read(words).flags
 
 
 @pytest.fixture(autouse=True)

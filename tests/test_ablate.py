@@ -1,7 +1,7 @@
 import json
-from pathlib import Path
 
 import pytest
+from conftest import RECIPES
 
 from scfs.ablate import job
 from scfs.ablate.rows import TABLES, probe_blocks
@@ -12,7 +12,6 @@ from scfs.recipe import check, read_toml
 from scfs.runs.metric import Metric
 from scfs.runs.results import read_results
 
-RECIPES = Path(__file__).parent.parent / "recipes"
 ROWS = {
     "modes": ["DINO w/o MC", "DINO", "DINO w ML", "SCFS", "ROI crop", "SCFS w/o MC"],
     "layers": ["layer2", "layer2 + layer3", "layer2 + layer3 + layer4"],

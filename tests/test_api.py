@@ -1,18 +1,21 @@
 """The tool from Python, as the README shows it."""
 
+import importlib
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
 from conftest import TINY
 
 import scfs
+from scfs.cli import main
 from scfs.errors import UserError
 
 
 def test_the_lines_of_the_readme(tiny_recipe, tmp_path):
-    run = scfs.pretrain_backbone(tiny_recipe, {"optim.epochs": 1, "run.folder": str(tmp_path / "run")})
+    run = scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "run")})
     assert (run / "metrics.jsonl").is_file()
     backbone = scfs.load_backbone(str(run))
     images, local_images = torch.randn(2, 3, 32, 32), torch.randn(2, 3, 16, 16)
@@ -30,10 +33,10 @@ def test_the_lines_of_the_readme(tiny_recipe, tmp_path):
 
 
 def test_settings_may_be_dictionaries(tmp_path):
-    run = scfs.pretrain_backbone(TINY, {"optim.epochs": 1, "run.folder": str(tmp_path / "run")})
+    run = scfs.pretrain(TINY, optim={"epochs": 1}, run={"folder": str(tmp_path / "run")})
     assert (run / "last.pt").is_file()
     with pytest.raises(UserError, match="Did you mean 'optim\\.epochs'"):
-        scfs.pretrain_backbone(TINY, {"optim.epoch": 1})
+        scfs.pretrain(TINY, optim={"epoch": 1})
 
 
 def test_importing_the_package_does_not_import_torch():
@@ -41,3 +44,74 @@ def test_importing_the_package_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
     with pytest.raises(AttributeError):
         _ = scfs.nothing_of_the_kind
+
+
+NAMES = ("pretrain", "load_backbone", "knn", "linear", "finetune", "embed", "export", "report", "search_attention")
+
+
+def test_every_name_is_a_function_whatever_was_imported_before():
+    assert {*NAMES} <= {*dir(scfs)} & {*scfs.__all__}
+    for module in ("scfs.export", "scfs.pretrain.job"):
+        importlib.import_module(module)
+    for name in NAMES:
+        assert isinstance(getattr(scfs, name), types.FunctionType), name
+
+
+@pytest.mark.parametrize("before", ["", "import scfs.pretrain"])
+def test_a_module_of_the_same_name_is_not_in_the_way(before):
+    code = f"""
+import sys, types, scfs
+sys.modules["scfs.api"] = types.SimpleNamespace(pretrain=print)
+{before}
+assert scfs.pretrain is print
+import scfs.pretrain
+assert scfs.pretrain is print
+"""
+    assert subprocess.run([sys.executable, "-W", "error", "-c", code]).returncode == 0
+
+
+def test_evaluations(trained, photos, tmp_path):
+    common = {"data": str(photos), "size": 32, "workers": 0, "device": "cpu"}
+    names = [metric.name for metric in scfs.knn(trained, k=[1, 3], **common)]
+    assert names == ["k=1 top-1", "k=1 top-5", "k=3 top-1", "k=3 top-5"]
+    top1, top5 = scfs.linear(trained, cached=True, epochs=1, rates=[0.1], **common)
+    assert 0 <= top1.value <= top5.value <= 1
+    tuned = scfs.finetune(
+        trained, "semi_supervised_1", fraction=1.0, epochs=1, batch_size=4, out=str(tmp_path / "tuned"), **common
+    )
+    assert [metric.name for metric in tuned] == ["top-1", "top-5"]
+    query = {"query": str(photos / "cats" / "0.jpg"), "nearest": 1, "size": 32, "workers": 0}
+    [match] = scfs.embed(trained, photos, **query)
+    assert match.cosine == pytest.approx(1, abs=1e-4)
+    assert scfs.export(trained, tmp_path / "out.safetensors").num_tensors > 10
+    assert scfs.report(trained).is_file()
+    with pytest.raises(UserError, match="Did you mean 'k'"):
+        scfs.knn(trained, kk=3)
+
+
+def test_nothing_is_printed_and_all_is_logged(tiny_recipe, tmp_path, capfd, caplog):
+    run = scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "quiet")})
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+    with caplog.at_level("INFO", logger="scfs"):
+        scfs.knn(run, data="scenes:12,8", size=32, workers=0, k=[3])
+    assert capfd.readouterr() == ("", "")
+    assert {record.name for record in caplog.records} == {"scfs"}
+    assert "k-NN on scenes:12,8" in caplog.text
+    assert "top-1 %" in caplog.text  # the table
+
+
+def test_the_program_keeps_its_threads_allocator_and_seed(tiny_recipe, tmp_path, monkeypatch):
+    kept = []
+    for room in ("scfs.pretrain.job", "scfs.evaluate.finetune.job"):
+        monkeypatch.setattr(sys.modules[room], "keep_freed_memory", lambda: kept.append(1))
+    torch.set_num_threads(2)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    run = scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "run"), "threads": 1})
+    common = {"data": "scenes:12,8", "size": 32, "workers": 0, "epochs": 1, "rates": [0.1], "weight_decays": [0]}
+    scfs.finetune(run, batch_size=4, **common)
+    assert (torch.get_num_threads(), kept) == (2, [])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert main(["pretrain", str(tiny_recipe), "--optim.epochs=1", "--run.folder", str(tmp_path / "cli")]) == 0
+    assert kept == [1]

@@ -10,11 +10,20 @@ PACKAGE = Path(__file__).parent.parent / "scfs"
 # Rooms, and the rooms or files each may import. Everyone may import scfs.errors and its own room.
 ARROWS = {
     "": {"errors", "api"},
+    "commands": set(),
+    "process": set(),
+    "console": set(),
+    "flags": {"commands", "recipe"},
+    "completion": {"commands", "flags", "recipes"},
+    "recipes": {"recipe", "runs.auto_choices"},
     "__main__": {"cli"},
-    "cli": {"", "config", "recipe", "pretrain", "evaluate", "visualize", "export", "bench", "ablate"},
-    "api": {"config", "recipe", "method", "pretrain", "pretrained"},
+    "cli": {"", "commands", "flags", "recipe", "recipes", "console", "process"},  # and jobs, by the table
+    "api": {
+        *("config", "recipe", "recipes", "console", "method", "pretrain", "pretrained", "evaluate", "visualize"),
+        *("export", "runs.metric"),
+    },
     "pretrained": {"backbones", "preprocessing"},
-    "export": {"", "backbones", "preprocessing", "runs", "weights"},
+    "export": {"", "backbones", "preprocessing", "runs", "weights", "evaluate.settings"},
     "weights": {"preprocessing", "runs"},
     "bench": {"config", "backbones", "data", "preprocessing", "training", "pretrain", "view_batch", "markdown"},
     "config": {"method.modes"},
@@ -28,14 +37,14 @@ ARROWS = {
     "backbones": {"preprocessing", "weights", "runs.backbone_record"},
     "data": {"distributed", "preprocessing", "view_batch", "runs.files"},
     "runs": {"", "distributed"},
-    "training": {"runs", "distributed"},
-    "evaluate": {"config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown"},
+    "training": {"runs", "distributed", "process"},
+    "evaluate": {"config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"},
     "ablate": {
         *("config", "recipe", "backbones", "data", "evaluate", "training", "runs", "distributed", "pretrain"),
         "markdown",
     },
     "pretrain": {
-        *("config", "method", "backbones", "data", "training", "runs", "distributed", "view_batch"),
+        *("config", "method", "backbones", "data", "training", "runs", "distributed", "view_batch", "process"),
         *("evaluate.features", "evaluate.knn", "evaluate.accuracy", "visualize.pictures"),
     },
     "visualize": {

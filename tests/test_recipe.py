@@ -2,11 +2,12 @@ import subprocess
 import sys
 
 import pytest
+from conftest import read_flags
 
-from scfs.cli import COMMANDS
+from scfs.commands import COMMANDS
 from scfs.config import Config
 from scfs.errors import UserError
-from scfs.recipe import check, read_flags, setting_names
+from scfs.recipe import check, setting_names
 
 
 def test_defaults_are_the_papers_200_epochs_on_imagenet():
@@ -63,7 +64,7 @@ def test_help_of_every_command(scfs):
     assert "--temperature" in scfs("knn", "--help")[1]
     assert "(default: 65536)" in scfs("pretrain", "--help")[1]
     for command in COMMANDS:
-        code, out, err = scfs(command, "--help")
+        code, out, err = scfs(*command.split(), "--help")
         assert code == 0, err
         assert out.startswith(f"usage: scfs {command}")
     assert scfs("--version")[1].startswith("scfs 0.")

@@ -8,18 +8,19 @@ from typing import get_args
 
 import pytest
 import torch
-from conftest import REPO
+from conftest import RECIPES as FOLDER
+from conftest import REPO, read_flags
 
 from scfs.config import Config
 from scfs.method.modes import Contrast
 from scfs.method.scfs import SCFS
 from scfs.pretrain.auto import resolve
 from scfs.pretrain.build import build_method
-from scfs.recipe import check, read_flags, read_toml, setting_names
+from scfs.recipe import check, read_toml, setting_names
+from scfs.recipes.catalogue import FIELDS, read_header, recipe_names
 from scfs.runs.layout import read_metrics
 
-RECIPES = sorted((REPO / "recipes").glob("*.toml"))
-FIELDS = ("command", "hardware", "time", "result")
+RECIPES = sorted(FOLDER.glob("*.toml"))
 IMAGENET = 1_281_167
 
 # What the paper says of its runs: contrast, backbone, batch, epochs, peak learning rate.
@@ -56,25 +57,10 @@ def load(path: Path) -> Config:
     return check(Config, read_toml(path))
 
 
-def header_of(path: Path) -> dict[str, list[str]]:
-    """The lines of each field of the comment at the top."""
-    fields: dict[str, list[str]] = {}
-    name = ""
-    for line in path.read_text(encoding="utf-8").split("\n\n")[0].splitlines():
-        if match := re.fullmatch(rf"# ({'|'.join(FIELDS)}) +(\S.*)", line):
-            name = match[1]
-            fields[name] = [match[2]]
-        elif name and (match := re.fullmatch(r"# {11}(\S.*)", line)):
-            fields[name].append(match[1])
-        else:
-            name = ""
-    return fields
-
-
 def commands_of(path: Path) -> list[list[str]]:
     """The words after `pretrain` of each command of the header; lines of flags go on with the command before."""
     commands: list[list[str]] = []
-    for line in header_of(path)["command"]:
+    for line in read_header(path).fields["command"]:
         _, pretrain, rest = line.partition("scfs pretrain ")
         if pretrain:
             commands.append(rest.split())
@@ -89,10 +75,10 @@ def test_the_recipes_of_the_paper_are_there():
 
 @each_recipe
 def test_header(path):
-    fields = header_of(path)
+    fields = read_header(path).fields
     assert tuple(fields) == FIELDS
     for target, *flags in commands_of(path):
-        assert target == f"recipes/{path.name}"
+        assert target == path.stem
         check(Config, read_toml(path), read_flags(flags))
     assert commands_of(path)
 
@@ -110,18 +96,19 @@ def test_every_setting_and_recipe_of_the_documentation_exists(name):
     settings = re.findall(r"(?:--|`)((?:data|backbone|method|views|optim|run)\.[a-z_]+)\b", text)
     assert settings
     assert {*settings} <= {*setting_names(Config)}
-    assert {*re.findall(r"recipes/(\w+\.toml)", text)} <= {path.name for path in RECIPES}
+    named = re.findall(r"scfs pretrain ([a-z]\w+)", text)
+    assert {*named} - {"runs"} <= {*recipe_names("pretrain")}
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_settings_of_the_paper(name):
-    path = REPO / "recipes" / f"{name}.toml"
+    path = FOLDER / f"{name}.toml"
     config = load(path)
     found = (config.method.contrast, config.backbone.name, config.optim.batch_size, config.optim.epochs)
     assert (*found, config.optim.peak_lr) == pytest.approx(PAPER[name])
     assert config.method == Config().method.model_copy(update={"contrast": PAPER[name][0]})
     assert config.views == Config().views
-    fields = {field: " ".join(lines) for field, lines in header_of(path).items()}
+    fields = {field: " ".join(lines) for field, lines in read_header(path).fields.items()}
     assert "torchrun" in fields["command"]
     assert "not run by us" in fields["hardware"]
     assert "(the paper's)" in fields["result"]
@@ -130,13 +117,13 @@ def test_settings_of_the_paper(name):
 
 @pytest.mark.parametrize("name", ["imagenet100_vit_s", "imagenet100_vit_b"])
 def test_vits_train_as_dinos(name):
-    config = load(REPO / "recipes" / f"{name}.toml")
+    config = load(FOLDER / f"{name}.toml")
     assert (config.optim.name, config.backbone.drop_path) == ("adamw", 0.1)
     assert (config.optim.weight_decay, config.optim.final_weight_decay) == (0.04, 0.4)
 
 
 def test_the_ablations_are_flags():
-    path = REPO / "recipes" / "imagenet100_base.toml"
+    path = FOLDER / "imagenet100_base.toml"
     lines = re.findall(r"^#   (--\S+(?: \S+)*)", path.read_text(encoding="utf-8"), re.MULTILINE)
     found = [check(Config, read_toml(path), read_flags(line.split())) for line in lines]
     assert {config.method.contrast for config in found} == {*get_args(Contrast)}

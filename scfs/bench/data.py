@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import torch
 from PIL import Image
 from rich.console import Console
 
-from scfs.bench.page import show
+from scfs.bench.ours import CPU
+from scfs.bench.page import check_page, show
 from scfs.bench.peers import TorchvisionViews
 from scfs.bench.settings import BenchData
 from scfs.bench.timing import interleaved
@@ -22,7 +22,7 @@ from scfs.data.packed_batch import stack_images
 from scfs.data.scenes import render_scene
 from scfs.data.views import MultiCrop, normalize_views
 from scfs.errors import UserError
-from scfs.training.cpu import keep_freed_memory
+from scfs.training.cpu import cpu_setup
 
 SCALES: dict[str, Any] = {"global_scale": (0.14, 1.0), "local_scale": (0.05, 0.14)}  # the paper's
 USUAL, REFERENCE = "torchvision on PIL, to floats", "reference"
@@ -34,9 +34,13 @@ def bench_data(settings: BenchData, console: Console) -> dict[str, float]:
 
     Returns the median seconds of processor time of each.
     """
-    torch.set_num_threads(1)
+    check_page(settings.write)
     cv2.setNumThreads(0)
-    keep_freed_memory()  # as `scfs pretrain` does
+    with cpu_setup(CPU, 1):
+        return _bench_data(settings, console)
+
+
+def _bench_data(settings: BenchData, console: Console) -> dict[str, float]:
     encoded = _read(settings.image) if settings.image else sample_jpeg()
     sizes: dict[str, Any] = settings.model_dump(include={"num_local_views", "global_size", "local_size"})
     fast, reference = MultiCrop(**sizes, **SCALES), MultiCrop(**sizes, **SCALES, path="reference")

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from scfs.bench.ours import CPU, OurStep, random_batch
-from scfs.bench.page import Row, show
+from scfs.bench.page import Row, check_page, show
 from scfs.bench.settings import BenchGrowth
 from scfs.bench.timing import interleaved
 from scfs.data.loader import epoch_order
@@ -32,6 +32,7 @@ def bench_growth(settings: BenchGrowth, console: Console) -> None:
 
     The `scfs bench growth` command.
     """
+    check_page(settings.write)
     rows: list[Row] = []
     figure = Figure(figsize=(9, 3), layout="constrained")
     for name, axes in zip(SWEEPS, figure.subplots(1, len(SWEEPS)), strict=True):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from scfs.bench.ours import CPU, OurStep, random_batch
-from scfs.bench.page import Row, show
+from scfs.bench.page import Row, check_page, show
 from scfs.bench.settings import BenchMemory
 from scfs.training.cpu import cpu_setup, peak_memory
 
@@ -34,6 +34,7 @@ def bench_memory(settings: BenchMemory, console: Console) -> dict[tuple[int, str
 
     The `scfs bench memory` command. Returns costs by batch size and step.
     """
+    check_page(settings.write)
     costs: dict[tuple[int, str], Cost] = {}
     rows = []
     for batch_size in settings.batch_sizes:

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from scfs.bench.bare import BareProducts, MatrixProduct
 from scfs.bench.ours import CPU, OurStep, random_batch
-from scfs.bench.page import Row, show
+from scfs.bench.page import Row, check_page, show
 from scfs.bench.peers import LightlyDino
 from scfs.bench.settings import BenchStep
 from scfs.bench.timing import interleaved
@@ -21,6 +21,7 @@ def bench_step(settings: BenchStep, console: Console) -> dict[str, float]:
 
     Returns the median seconds of each.
     """
+    check_page(settings.write)
     with cpu_setup(CPU, keep_memory=settings.keep_memory):  # as `scfs pretrain` does; it serves the peer as well
         return _bench_step(settings, console)
 

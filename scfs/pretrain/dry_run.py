@@ -42,7 +42,7 @@ def preview(config: Config, *, name: str, console: Console) -> Path:
             multi_crop = MultiCrop(**run.config.crops | {"colours": "loader"})
             save_views(picture, images, [multi_crop(image, run.config.seed + i) for i, image in enumerate(images)])
         console.print(f"example views: {picture}", highlight=False, soft_wrap=True)
-        console.print("Nothing was trained or kept; leave --dry-run away to start.", highlight=False)
+        console.print("Nothing was trained or kept; omit --dry-run to start.", highlight=False)
     return picture
 
 

@@ -13,6 +13,7 @@ from scfs.pretrain.prepare import PreparedRun, prepare
 from scfs.pretrain.score import OnlineScore
 from scfs.pretrain.start import announce, find_checkpoint, save
 from scfs.runs import layout
+from scfs.runs.auto_choices import write_auto_choices
 from scfs.runs.metric import Metric
 from scfs.runs.metrics_log import open_log
 from scfs.training.cpu import cpu_setup
@@ -60,6 +61,7 @@ def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> 
     def write() -> None:
         layout.create(folder, resume=resume)
         layout.write_settings(folder, config.model_dump(mode="json"))
+        write_auto_choices(folder, run.choices)
         layout.write_environment(folder, facts)
 
     distributed.on_rank_zero(write)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from scfs.distributed import num_cores
+from scfs.process import owns_process
 
 # From glibc's malloc.h
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
@@ -20,11 +21,15 @@ def cpu_setup(device: torch.device, threads: int | str = "auto", *, keep_memory:
     """What every job runs within: torch on this process's cores, and freed memory kept where the work is on the CPU.
 
     threads: `auto` is one per core. torch's own default may be one: torchrun sets OMP_NUM_THREADS=1. The number of
-    threads before is restored at the end; memory stays as it is.
+    threads before is restored at the end. In a program that imports scfs, threads that are not asked for and the
+    allocator are left alone.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(num_cores() if threads == "auto" else int(threads))
-    if keep_memory and device.type == "cpu":
+    if threads != "auto":
+        torch.set_num_threads(int(threads))
+    elif owns_process():
+        torch.set_num_threads(num_cores())
+    if keep_memory and device.type == "cpu" and owns_process():
         keep_freed_memory()
     try:
         yield

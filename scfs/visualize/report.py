@@ -34,8 +34,8 @@ THUMBNAIL = 128  # pixels
 RESULT_HEAD = ("date", "evaluation", "data", "protocol", "metric", "value", "95 % interval")
 
 
-def report(run: Path, console: Console) -> None:
-    """Pictures and a page of what a run learned: the `scfs report` command."""
+def report(run: Path, console: Console) -> Path:
+    """Pictures and a page of what a run learned: the `scfs report` command. Returns the page."""
     config = _read_settings(run)
     source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
     device = choose_device("auto")
@@ -56,6 +56,7 @@ def report(run: Path, console: Console) -> None:
     page = folder / "index.html"
     page.write_text(render_page(f"Run {run.name}", summary, sections), encoding="utf-8")
     _print_paths(console, run, summary)
+    return page
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> str:

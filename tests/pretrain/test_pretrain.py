@@ -179,7 +179,7 @@ def test_the_run_folder(tiny, tmp_path):
     run = train(tiny(run__knn_every_epochs=1, run__keep_every_epochs=1), tmp_path)
     names = {path.name for path in run.iterdir()}
     assert names == {
-        *("settings.toml", "environment.json", "metrics.jsonl", "tensorboard", "last.pt"),
+        *("settings.toml", "environment.json", "metrics.jsonl", "tensorboard", "last.pt", "auto.json"),
         *("epoch_0001.pt", "epoch_0002.pt"),
     }
     assert [row["step"] for row in rows(run) if "knn_top1" in row] == [0, 3, 6]

@@ -1,0 +1,147 @@
+"""The table of commands. Usage, help, dispatch and shell completion are made of it: a new command is a new row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A positional argument. Jobs get it as a string, or a `Path`; an optional one that is not given as None."""
+
+    name: str
+    about: str
+    optional: bool = False
+    many: bool = False  # the job gets a list
+    is_path: bool = False
+    choices: tuple[str, ...] = ()
+    recipe: str = ""  # what the recipe is for: it gives values to the settings, and flags win over them
+
+    @property
+    def usage(self) -> str:
+        name = "|".join(self.choices) or self.name
+        shown = f"{name} ..." if self.many else name
+        return f"[{shown}]" if self.optional else shown
+
+
+@dataclass(frozen=True)
+class Command:
+    """A row: what `scfs NAME ...` reads, and what it calls.
+
+    `settings` and `job` are import paths, "module:name", so that help does not wait for torch. The job is called as
+    `job(*arguments, settings, console=console, **switches)`.
+    """
+
+    name: str
+    about: str
+    arguments: tuple[Argument, ...] = ()
+    settings: str = ""
+    job: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict)  # further names of settings
+    switches: Mapping[str, str] = field(default_factory=dict)  # flags that are not settings, and their help
+    named: bool = False  # the job also gets `name`, that of the recipe
+    recipe_settings: str = ""  # where recipes hold other settings than the command's: the job gets a list of them
+
+    @property
+    def usage(self) -> str:
+        flags = [*(["[--setting value ...]"] if self.settings else []), *(f"[--{name}]" for name in self.switches)]
+        return " ".join(["scfs", self.name, *(argument.usage for argument in self.arguments), *flags])
+
+
+WEIGHTS = Argument("RUN_OR_WEIGHTS", "a run folder, a file of weights, or random:NAME")
+RUN = Argument("RUN", "a run folder")
+RUNS = Argument("RUN", "run folders", many=True)
+FOLDER = Argument("RUN", "a run folder", is_path=True)
+SOURCE = Argument("SOURCE", "a folder of images, or another source")
+START = Argument(
+    "RECIPE", "a recipe's name or .toml file, a run folder, or a folder of photos", True, recipe="pretrain"
+)
+TUNING = Argument("RECIPE", "a recipe for fine-tuning, by its name or .toml file", True, recipe="finetune")
+PLANS = Argument("RECIPE", "recipes, by name or .toml file", many=True, recipe="pretrain")
+TABLE = Argument("TABLE", "a table of the paper", choices=("modes", "layers", "locals", "backbones"))
+TABLE_FILE = Argument("OUT.csv", "a file to write", True, is_path=True)
+FEATURE_FILE = Argument("OUT", "a .npy or .parquet file to write", True, is_path=True)
+MODEL_FILE = Argument("OUT", "a .safetensors file (for timm) or a .pth file (for torchvision)", is_path=True)
+NAME = Argument("NAME", "the recipe to print", True)
+SHELL = Argument("SHELL", "the shell", choices=SHELLS)
+COMMAND = Argument("COMMAND", "the command", True, many=True)
+PRETRAIN = {
+    "resume": "go on with a run that stopped, exactly where it did",
+    "dry-run": "say what a run would cost, draw example views, and train nothing",
+}
+RECIPES = "scfs.recipes.catalogue"
+
+
+def evaluation(name: str, about: str, *more: Argument, aliases: Mapping[str, str] | None = None) -> Command:
+    """An evaluation of a backbone, in a folder of its own: scfs/evaluate/NAME with settings.py and job.py."""
+    room = f"scfs.evaluate.{name}"
+    settings, job = f"{room}.settings:{name.capitalize()}", f"{room}.job:{name}"
+    return Command(name, about, (WEIGHTS, *more), settings, job, aliases=aliases or {})
+
+
+def bench(name: str, about: str) -> Command:
+    """A measurement of what training costs."""
+    settings, job = f"scfs.bench.settings:Bench{name.capitalize()}", f"scfs.bench.{name}:bench_{name}"
+    return Command(f"bench {name}", about, settings=settings, job=job)
+
+
+ROWS = (
+    Command(
+        "pretrain",
+        "Pre-train a backbone on unlabelled images.",
+        (START,),
+        settings="scfs.config:Config",
+        job="scfs.pretrain.command:pretrain_or_preview",
+        aliases={"init": "backbone.init"},
+        switches=PRETRAIN,
+        named=True,
+    ),
+    evaluation("knn", "Score a backbone by its nearest neighbours."),
+    evaluation("linear", "Score a backbone by linear classifiers on its frozen features, and keep the best."),
+    evaluation(
+        "finetune",
+        "Score a backbone by training all of it with labels, or with a few, and keep the network.",
+        TUNING,
+        aliases={"from": "start"},
+    ),
+    Command(
+        "predict",
+        "Name the class of each image with what linear or finetune kept.",
+        (RUN, SOURCE, TABLE_FILE),
+        settings="scfs.evaluate.settings:Predict",
+        job="scfs.evaluate.predict:predict",
+    ),
+    Command(
+        "ablate",
+        "Train and score the rows of one of the paper's tables.",
+        (TABLE, PLANS),
+        settings="scfs.ablate.settings:Ablate",
+        job="scfs.ablate.job:ablate",
+        recipe_settings="scfs.config:Config",
+    ),
+    Command("compare", "Lay runs side by side by what they scored.", (RUNS,), job="scfs.evaluate.compare:compare"),
+    Command(
+        "embed",
+        "Write the features of every image, or print the images most similar to one.",
+        (WEIGHTS, SOURCE, FEATURE_FILE),
+        settings="scfs.evaluate.settings:Embed",
+        job="scfs.evaluate.embed:embed",
+    ),
+    Command(
+        "export",
+        "Write a backbone for timm or for torchvision.",
+        (WEIGHTS, MODEL_FILE),
+        settings="scfs.evaluate.settings:Export",
+        job="scfs.export:export_and_tell",
+    ),
+    Command("report", "Draw pictures and a page of what a run learned.", (FOLDER,), job="scfs.visualize.report:report"),
+    bench("step", "Time training steps and their peers side by side."),
+    bench("data", "Time the view paths side by side."),
+    bench("memory", "Measure the memory and the time of training steps, each in a process of its own."),
+    bench("growth", "Time training steps against views, batch and resolution."),
+    Command("recipes", "List the recipes, or print one, to be saved and edited.", (NAME,), job=f"{RECIPES}:show"),
+    Command("completion", "Print a completion script for a shell.", (SHELL,), job="scfs.completion:show"),
+    Command("help", "Show the help of a command.", (COMMAND,), job="scfs.cli:show_help"),
+)
+COMMANDS: dict[str, Command] = {row.name: row for row in ROWS}

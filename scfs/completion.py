@@ -1,0 +1,115 @@
+"""Completion scripts, made of the table of commands: `eval "$(scfs completion bash)"`."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import NamedTuple
+
+from rich.console import Console
+
+from scfs.commands import COMMANDS, Command
+from scfs.flags import CommandParser
+from scfs.recipes.catalogue import FOLDERS, recipe_names
+
+BASH = """\
+_scfs() {{
+    local word=${{COMP_WORDS[COMP_CWORD]}} flags="" targets=""
+    case "${{COMP_WORDS[*]:1:COMP_CWORD-1}} " in
+{cases}
+    esac
+    if [[ $word == -* ]]; then
+        COMPREPLY=($(compgen -W "$flags" -- "$word"))
+    else
+        COMPREPLY=($(compgen -W "$targets" -- "$word") $(compgen -f -- "$word"))
+    fi
+}}
+complete -o filenames -F _scfs scfs
+"""
+ZSH = """\
+#compdef scfs
+_scfs() {{
+    local flags="" targets=""
+    case "${{(j: :)words[2,CURRENT-1]}} " in
+{cases}
+    esac
+    if [[ $PREFIX == -* ]]; then
+        compadd -- ${{=flags}}
+    else
+        compadd -- ${{=targets}}
+        _files
+    fi
+}}
+compdef _scfs scfs
+"""
+
+
+class Words(NamedTuple):
+    """What may follow the beginning of a command line."""
+
+    begins: str
+    flags: dict[str, str]  # with what they do
+    targets: list[str]
+
+
+def show(shell: str, *, console: Console) -> None:
+    """Print the completion script of a shell: the `scfs completion` command."""
+    print(script(shell), file=console.file, end="")
+
+
+def script(shell: str) -> str:
+    """Completes commands, flags, recipes by name, choices and files."""
+    if shell == "fish":
+        return "".join(f"{line}\n" for line in _fish())
+    cases = [
+        f'    {_pattern(words)}) flags="{" ".join(words.flags)}"; targets="{" ".join(words.targets)}" ;;'
+        for words in _rows()
+    ]
+    return (BASH if shell == "bash" else ZSH).format(cases="\n".join(cases))
+
+
+def _pattern(words: Words) -> str:
+    return f'"{words.begins} "*' if words.begins else '" "'
+
+
+def _rows() -> Iterator[Words]:
+    """Commands of two words first: the first pattern that fits wins."""
+    for command in sorted(COMMANDS.values(), key=lambda row: -len(row.name.split())):
+        yield Words(command.name, _flags(command), _targets(command))
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    for group in sorted(groups):
+        yield Words(group, {"--help": ""}, [name.split()[1] for name in COMMANDS if name.startswith(f"{group} ")])
+    yield Words("", {"--help": "", "--version": ""}, _first_words())
+
+
+def _first_words() -> list[str]:
+    return list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+
+
+def _flags(command: Command) -> dict[str, str]:
+    models = []
+    for path in filter(None, (command.settings, command.recipe_settings)):
+        module, _, name = path.partition(":")
+        models.append(getattr(import_module(module), name)())
+    parser = CommandParser(command, *models)
+    return {flag: str(action.help) for action in parser.known for flag in action.option_strings if flag[:2] == "--"}
+
+
+def _targets(command: Command) -> list[str]:
+    found: list[str] = []
+    for argument in command.arguments:
+        found += argument.choices
+        found += recipe_names(argument.recipe) if argument.recipe else []
+    if command.name == "recipes":
+        found += [name for kind in FOLDERS for name in recipe_names(kind)]
+    return found + (_first_words() if command.name == "help" else [])
+
+
+def _fish() -> Iterator[str]:
+    """A line per command, flag and target."""
+    for words in _rows():
+        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in words.begins.split())
+        when = seen or f"not __fish_seen_subcommand_from {' '.join(words.targets)}"
+        for flag, about in words.flags.items():
+            text = about.replace("%%", "%").replace("\\", "\\\\").replace("'", "\\'")
+            yield f"complete -c scfs -n '{when}' -l {flag[2:]} -d '{text}'"
+        if words.targets:
+            yield f"complete -c scfs -n '{when}' -a '{' '.join(words.targets)}'"

@@ -1,0 +1,128 @@
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from scfs.errors import UserError
+from scfs.recipe import read_toml
+from scfs.runs.auto_choices import with_auto_restored
+
+FOLDERS = {"pretrain": Path(__file__).parent, "finetune": Path(__file__).parent / "finetune"}  # by what they are for
+SETTINGS = "settings.toml"  # makes a folder a run folder
+DEFAULT = "own_photos"
+FIELDS = ("command", "hardware", "time", "result")
+
+
+class Recipe(NamedTuple):
+    """Settings that lie below the flags, and the name they give to a run. `note` says what was assumed, if anything."""
+
+    name: str
+    values: dict[str, Any]
+    note: str = ""
+
+
+def recipe_names(kind: str) -> list[str]:
+    """The recipes that come with the package."""
+    return sorted(path.stem for path in FOLDERS[kind].glob("*.toml"))
+
+
+def recipe_path(recipe: str, *kinds: str) -> Path:
+    """The file of a recipe that is given by name, or by the path of a TOML file."""
+    name, names = recipe.replace("-", "_"), {name: kind for kind in kinds for name in recipe_names(kind)}
+    if name in names:
+        return FOLDERS[names[name]] / f"{name}.toml"
+    path = Path(recipe).expanduser()
+    if path.suffix == ".toml" or path.is_file():
+        return path
+    nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"there are {', '.join(names)}."
+    raise UserError(f"There is no recipe, run or folder '{recipe}'; {hint}")
+
+
+def read_recipe(recipe: str, kind: str) -> Recipe:
+    """A recipe that is given by name or path."""
+    path = recipe_path(recipe, kind)
+    return Recipe(path.stem, read_toml(path))
+
+
+def starting_point(target: str | None, flags: Mapping[str, Any], *, resume: bool = False) -> Recipe:
+    """The settings that pre-training starts from: those of a recipe, of a run, or own_photos for a folder of photos."""
+    if target is None:
+        if "data.source" not in flags:
+            raise UserError(
+                "scfs pretrain needs a recipe, such as quickstart (scfs recipes lists them), a run folder or a folder "
+                "of photos."
+            )
+        values = read_recipe(DEFAULT, "pretrain").values
+        return Recipe(DEFAULT, values, f"No recipe was given: the settings are those of {DEFAULT}.")
+    folder = Path(target).expanduser()
+    if (folder / SETTINGS).is_file():
+        return _from_run(folder, resume=resume)
+    if not folder.is_dir() or target in recipe_names("pretrain"):
+        return read_recipe(target, "pretrain")
+    values = read_recipe(DEFAULT, "pretrain").values
+    values["data"] = {**values.get("data", {}), "source": str(folder)}
+    return Recipe(DEFAULT, values, f"{target} is a folder of images: the settings are those of {DEFAULT}.")
+
+
+def _from_run(folder: Path, *, resume: bool) -> Recipe:
+    """The settings of a run; for another run, `auto` chooses anew what it chose for this one."""
+    values = read_toml(folder / SETTINGS)
+    if not resume:
+        values = with_auto_restored(values, folder)
+    values["run"] = {**values.get("run", {}), "folder": str(folder) if resume else "auto"}
+    return Recipe(folder.resolve().name, values)
+
+
+class Header(NamedTuple):
+    """The comment at the top of a recipe: its first line, and the lines of each field."""
+
+    title: str
+    fields: dict[str, list[str]]
+
+
+def read_header(path: Path) -> Header:
+    """What a recipe says of itself."""
+    lines = path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    fields: dict[str, list[str]] = {}
+    name = ""
+    for line in lines:
+        if match := re.fullmatch(rf"# ({'|'.join(FIELDS)}) +(\S.*)", line):
+            name = match[1]
+            fields[name] = [match[2]]
+        elif name and (match := re.fullmatch(r"# {11}(\S.*)", line)):
+            fields[name].append(match[1])
+        else:
+            name = ""
+    return Header(lines[0].removeprefix("# "), fields)
+
+
+def show(name: str | None, *, console: Console) -> None:
+    """Print the recipes there are, or all of one: the `scfs recipes` command."""
+    if name is not None:
+        path = recipe_path(name, *FOLDERS)
+        read_toml(path)  # one that cannot be read is a mistake in one sentence
+        _print(console, path.read_text(encoding="utf-8").rstrip("\n"))
+        return
+    for kind, folder in FOLDERS.items():
+        _print(console, f"For scfs {kind}:\n")
+        for one in recipe_names(kind):
+            _print(console, _entry(one, read_header(folder / f"{one}.toml")))
+    _print(console, "scfs recipes NAME > mine.toml saves one, to be edited: scfs pretrain mine.toml.")
+
+
+def _entry(name: str, header: Header) -> str:
+    fields = {field: lines for field, lines in header.fields.items() if field != "result"}
+    rows = [
+        f"    {field if first else '':9} {line}"
+        for field, lines in fields.items()
+        for first, line in ((i == 0, line) for i, line in enumerate(lines))
+    ]
+    return "\n".join([name, f"    {header.title}", *rows, ""])
+
+
+def _print(console: Console, text: str) -> None:
+    print(text, file=console.file)  # as it is: it may be on its way into a file

@@ -1,0 +1,31 @@
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from scfs.runs.files import read_json, write_json
+
+AUTO = "auto.json"
+
+
+def write_auto_choices(folder: Path, choices: Iterable[tuple[str, Any, str]]) -> None:
+    """Record what became of each `auto` setting, as (setting, value, reason).
+
+    A run that is resumed has none left to choose, and keeps the record it has.
+    """
+    rows = [{"setting": setting, "value": value, "reason": reason} for setting, value, reason in choices]
+    if rows:
+        write_json(folder / AUTO, rows)
+
+
+def with_auto_restored(settings: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """The settings of a run as they were before `auto` was resolved, so that another run chooses anew.
+
+    A setting that was given another value later, on resuming, keeps it. Runs of version 0.1 have no record: their
+    settings stay as they are.
+    """
+    restored = {name: dict(value) if isinstance(value, dict) else value for name, value in settings.items()}
+    for row in read_json(folder / AUTO, []):
+        section, name = row["setting"].split(".")
+        if restored.get(section, {}).get(name) == row["value"]:
+            restored[section][name] = "auto"
+    return restored
