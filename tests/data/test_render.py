@@ -1,7 +1,7 @@
 """The fast view path against the reference path: how far apart may they be, operation by operation?
 
-Levels are of 255. A bound on the mean says that the pictures are the same; a bound on the largest difference says that
-no pixel is wild, and is wide where the two round hues differently or where Pillow blurs by boxes.
+Levels go up to 255. A bound on the mean shows that the pictures are the same; a bound on the largest difference shows
+that no pixel is far off, and is loose where the two round hues differently or where Pillow blurs with boxes.
 """
 
 from random import Random
