@@ -278,7 +278,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """Concatenates the tensors of all processes along the last axis but one; each gets back the sum of its gradients."""
+    """Concatenates the tensors of all processes along the axis before the last; sums each one's gradients."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def test_the_fast_view_path_is_faster(monkeypatch, tmp_path):
 
 
 def test_steps_cost_what_they_should():
-    """Generous guards. Measured at this size, twice: dino / bare convolutions 1.5; relative to dino, scfs 1.3 and 1.4, and
+    """Generous guards. Measured at this size, twice: dino 1.5 times its bare convolutions; scfs 1.3 and 1.4 times dino,
     its released variant 1.4 and 1.6. A smaller backbone would time little but the search heads.
     """
     sizes = {"backbone": "resnet18", "global_size": 96, "local_size": 48, "num_local_views": 4, "batch_size": 4}

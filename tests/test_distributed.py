@@ -128,9 +128,9 @@ def helpers_of_two() -> dict[str, object]:
 
     norm = distributed.sync_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
     half = distributed.sync_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
-    halves = half(torch.full((3, 2), 1.0 + distributed.rank(), dtype=torch.bfloat16))
+    low_precision = half(torch.full((3, 2), 1.0 + distributed.rank(), dtype=torch.bfloat16))
     return {
-        "half": (halves.dtype, halves.tolist(), half[0].running_mean.tolist()),
+        "half": (low_precision.dtype, low_precision.tolist(), half[0].running_mean.tolist()),
         "first": distributed.on_rank_zero(distributed.rank),
         "message": refused(lambda: distributed.on_rank_zero(lambda: fail(UserError("the first one failed")))),
         "full": refused(lambda: distributed.on_rank_zero(lambda: fail(full))),

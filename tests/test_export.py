@@ -108,11 +108,11 @@ def test_files_without_preprocessing_get_the_defaults(tmp_path):
 @torch.no_grad()
 def test_torchvision_loads_it(tmp_path):
     net, out = saved(tmp_path / "last.pt", "resnet18"), tmp_path / "backbone.pth"
-    said = str(export(str(tmp_path / "last.pt"), out))
-    assert "torchvision.models.resnet18()" in said
-    assert "strict=False" in said
-    assert "shorter side to 73 pixels (bicubic), centre crop of 64" in said
-    assert "mean (0.485, 0.456, 0.406), standard deviation (0.229, 0.224, 0.225)" in said
+    printed = str(export(str(tmp_path / "last.pt"), out))
+    assert "torchvision.models.resnet18()" in printed
+    assert "strict=False" in printed
+    assert "shorter side to 73 pixels (bicubic), centre crop of 64" in printed
+    assert "mean (0.485, 0.456, 0.406), standard deviation (0.229, 0.224, 0.225)" in printed
     plain = torchvision.models.resnet18()
     missing = plain.load_state_dict(torch.load(out), strict=False)
     assert (missing.missing_keys, missing.unexpected_keys) == (["fc.weight", "fc.bias"], [])
@@ -185,9 +185,9 @@ def test_nothing_is_overwritten(name, tmp_path):
 
 def test_the_command(scfs, tmp_path):
     out = tmp_path / "b.safetensors"
-    code, said, _ = scfs("export", "random:resnet10_half", out)
+    code, printed, _ = scfs("export", "random:resnet10_half", out)
     assert (code, out.exists()) == (0, True)
-    assert "72 tensors under timm's names" in said
+    assert "72 tensors under timm's names" in printed
     assert scfs("export", "random:resnet10_half", out)[0] == 2
 
 

@@ -76,7 +76,7 @@ def _bench_data(settings: BenchData, console: Console) -> dict[str, float]:
 def loader_overhead(encoded: bytes, multi_crop: MultiCrop) -> float:
     """What loader workers add to the time of the views themselves, as a fraction of it.
 
-    That time is of as many processes as there are workers, which do not send their views. The two take turns.
+    The views alone are timed in as many processes as there are workers, which do not send them. The two take turns.
     """
     dataset = ViewDataset(_Repeated(encoded), multi_crop, seed=0)
     alone, loaded = zip(*((_alone(dataset), _loaded(dataset)) for _ in range(TRIALS)), strict=True)

@@ -6,7 +6,7 @@ from scfs.config import Count, Positive, Settings, as_names
 
 
 class BenchData(Settings):
-    """What the view paths are timed with."""
+    """The views to time."""
 
     image: str = Field("", description="an image file; empty: a scene of 500 x 375 pixels as a JPEG")
     num_local_views: Count = 8
@@ -17,7 +17,7 @@ class BenchData(Settings):
 
 
 class BenchStep(Settings):
-    """What training steps are timed with."""
+    """The training steps to time."""
 
     backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
     batch_size: Positive = 4
@@ -33,7 +33,7 @@ class BenchStep(Settings):
 
 
 class BenchMemory(Settings):
-    """What memory and time of steps are measured with."""
+    """The steps whose memory and time are measured."""
 
     backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
     batch_sizes: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = (4,)
@@ -43,7 +43,7 @@ class BenchMemory(Settings):
 
 
 class BenchGrowth(Settings):
-    """What the growth of a step is measured with."""
+    """The step whose growth is measured."""
 
     backbone: str = Field("resnet18", description="a timm model, or resnet10_half")
     rounds: Positive = Field(3, description="steps per point; the medians are compared")

@@ -82,7 +82,7 @@ class ObjectTable(NamedTuple):
         return np.stack(masks) if masks else np.zeros((0, height, width), np.bool_)
 
 
-Problem = tuple[str, NDArray[np.bool_]]  # a description, and which of the objects read it is about (M,)
+Problem = tuple[str, NDArray[np.bool_]]  # a description, and the objects it applies to (M,)
 
 
 def tabulate(

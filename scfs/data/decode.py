@@ -63,7 +63,7 @@ def decode(data: bytes | str | Path, *, name: str = "", max_pixels: int = MAX_PI
 
 @contextmanager
 def _quiet_pillow() -> Iterator[None]:
-    """Within it, Pillow neither warns nor applies its own size limit, which is not the user's."""
+    """Within it, Pillow neither warns nor applies its own size limit in place of the user's."""
     limit = Image.MAX_IMAGE_PIXELS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -148,7 +148,7 @@ def crop_batches(
     device: torch.device,
     on_unreadable: Callable[[str], object],
 ) -> Iterator[LabelledViews]:
-    """Each step's batch, this process's shard of it, in one pass.
+    """Yield this process's shard of every step's batch, in one pass.
 
     `on_unreadable` is called in every process, once for each image that any process cannot read; too many are an error.
     """

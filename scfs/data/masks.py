@@ -109,7 +109,7 @@ def runs_of(segmentation: Any) -> tuple[Integers, tuple[int, int]]:
 def decompressed(text: str) -> list[int]:
     """The run lengths in COCO's compressed RLE.
 
-    Each number is written in groups of five bits, the lowest first, as characters from "0"; the sixth bit says that
+    Each number is written in groups of five bits, the lowest first, as characters from "0"; the sixth bit means that
     another group follows, and the fifth bit of the last group is the sign. From the fourth on, a number is the
     difference to the one two before it.
     """

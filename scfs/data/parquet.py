@@ -131,7 +131,7 @@ def _indexed(paths: Sequence[str], columns: Columns) -> Index:
         file = _open(path)
         if _columns(path, file.schema_arrow).image != columns.image:
             raise UserError(
-                f"Parquet file {path} has no image column '{columns.image.partition('.')[0]}', as others do."
+                f"Parquet file {path} has no image column '{columns.image.partition('.')[0]}', which the others have."
             )
         metadata = file.metadata
         files += [i] * metadata.num_row_groups

@@ -68,7 +68,7 @@ class UnreadableImages:
         return new
 
     def refuse_too_many(self, count: int | None = None) -> None:
-        """Raise a `UserError` at too many; `count`: if it is not the number reported here."""
+        """Raise a `UserError` at too many; `count` overrides the number reported here."""
         count = len(self.reported) if count is None else count
         if count <= (allowed := num_allowed(self.num_images, self.max_fraction)):
             return

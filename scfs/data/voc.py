@@ -101,7 +101,7 @@ def _has_test(year: Path) -> bool:
 
 
 def _members(names: dict[Path, list[str]]) -> list[Member]:
-    """Every image once: later years repeat those of earlier years, except 2007."""
+    """Every image once: later years repeat those of earlier years, except 2007's."""
     years = {name: year for year, listed in names.items() for name in listed}
     return [Member(year, name) for name, year in sorted(years.items(), key=lambda item: (item[1], item[0]))]
 

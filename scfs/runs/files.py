@@ -39,7 +39,7 @@ def write_json(path: Path, content: list[Any] | dict[str, Any]) -> None:
 
 
 def read_json(path: Path, empty: Content) -> Content:
-    """The content of a JSON file; `empty` if there is none, which must be of the same type, a list or a dict."""
+    """The content of a JSON file, of the same type as `empty` (a list or a dict); `empty` if there is no file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

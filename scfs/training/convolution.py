@@ -66,7 +66,7 @@ def _patches(
 class GemmConv2d(nn.Conv2d):
     """`nn.Conv2d` with the same outputs, whose weight gradient is computed by matrix products.
 
-    Written by hand for speed: on a CPU, oneDNN's kernel runs at 50-80 % of the rate of a matrix product.
+    Written by hand for speed: on a CPU, oneDNN's kernel for it runs at 50-80 % of the rate of a matrix product.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -176,10 +176,10 @@ def test_no_rows(tmp_path):
 
 
 def test_without_pyarrow(dataset, monkeypatch):
-    def absent(_):
+    def missing(_):
         raise ImportError
 
-    monkeypatch.setattr(importlib, "import_module", absent)
+    monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(UserError, match=r'pip install "scfs\[parquet\]"'):
         open_train(str(dataset))
 

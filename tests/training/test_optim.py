@@ -63,7 +63,7 @@ def gradients(net, scales):
         p.grad = torch.full_like(p, scale / p.numel() ** 0.5)  # norm = scale
 
 
-def test_clip_each_tensor_by_itself():
+def test_clip_each_tensor():
     net = network()
     gradients(net, [1.0, 2.0, 3.0, 4.0, 30.0, 0.0])
     clip(net, "per-tensor", 3.0)
