@@ -133,7 +133,7 @@ ROWS = (
         "Write a backbone for timm or for torchvision.",
         (WEIGHTS, MODEL_FILE),
         settings="scfs.evaluate.settings:Export",
-        job="scfs.export:export_and_tell",
+        job="scfs.export:export_and_print",
     ),
     Command("report", "Draw pictures and a page of what a run learned.", (FOLDER,), job="scfs.visualize.report:report"),
     bench("step", "Time training steps and their peers side by side."),

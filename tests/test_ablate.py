@@ -151,7 +151,7 @@ def test_bad_input_is_one_sentence(scfs, tiny_recipe, tmp_path):
         (("modes", tmp_path / "none.toml"), "No recipe at"),
         (("modes", tiny_recipe, tiny_recipe), "Several recipes are for the backbones' table alone"),
         (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet18"), "Two rows of the table are the same"),
-        (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet5O"), "timm knows no model"),
+        (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet5O"), "timm has no model"),
         (("modes", tiny_recipe, "--backbone.layers", "layer3", "layer9"), "has no layer 'layer9'"),
         (
             ("modes", tiny_recipe, "--method.contrast", "dino", "--views.num_local_views", 0),
