@@ -64,7 +64,7 @@ BOXES = {  # local box, global box
 
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("case", BOXES)
-def test_place_in_view(case, flip):
+def test_box_in_view(case, flip):
     box, view = BOXES[case]
     expected_box, expected_share = loops.box_in_view(box, view, flip)
     place, inside = box_in_view(tensor(box), tensor(view), torch.tensor(flip))
@@ -96,7 +96,7 @@ def test_roi_maps_of_many_views_and_images():
                 close(cut[g, n, b], tensor(expected))
 
 
-def test_flipped_view_cuts_the_flipped_place():
+def test_a_flipped_view_crops_the_flipped_box():
     """Cutting from a mirrored map with a mirrored box gives the mirror image of the straight cut."""
     key_maps, view = normal(1, 1, C, 4, 6), tensor([0.1, 0.2, 0.9, 0.8])
     box = tensor([0.2, 0.3, 0.45, 0.6])
