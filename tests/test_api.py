@@ -102,16 +102,16 @@ def test_nothing_is_printed_and_everything_is_logged(tiny_recipe, tmp_path, capf
 
 
 def test_the_program_keeps_its_threads_allocator_and_seed(tiny_recipe, tmp_path, monkeypatch):
-    kept = []
+    calls = []
     for module in ("scfs.pretrain.job", "scfs.evaluate.finetune.job"):
-        monkeypatch.setattr(sys.modules[module], "keep_freed_memory", lambda: kept.append(1))
+        monkeypatch.setattr(sys.modules[module], "keep_freed_memory", lambda: calls.append(1))
     torch.set_num_threads(2)
     torch.manual_seed(7)
     state = torch.get_rng_state()
     run = scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "run"), "threads": 1})
     common = {"data": "scenes:12,8", "size": 32, "workers": 0, "epochs": 1, "rates": [0.1], "weight_decays": [0]}
     scfs.finetune(run, batch_size=4, **common)
-    assert (torch.get_num_threads(), kept) == (2, [])
+    assert (torch.get_num_threads(), calls) == (2, [])
     assert torch.equal(torch.get_rng_state(), state)
     assert main(["pretrain", str(tiny_recipe), "--optim.epochs=1", "--run.folder", str(tmp_path / "cli")]) == 0
-    assert kept == [1]
+    assert calls == [1]

@@ -25,7 +25,7 @@ def test_names_and_paths():
     [
         ("quickstrat", "pretrain", "did you mean quickstart"),
         ("semi_supervised", "finetune", "semi_supervised_1 or semi_supervised_10"),
-        ("xyz", "finetune", "there are semi_supervised_1, "),
+        ("xyz", "finetune", "choose one of semi_supervised_1, "),
     ],
 )
 def test_unknown_names(name, kind, hint):

@@ -81,4 +81,4 @@ def announce(console: Console, config: Config, choices: list[Choice], facts: dic
 
 
 def _brief(value: Any) -> str:
-    return ",".join(str(part) for part in value) if isinstance(value, list | tuple) else str(value)
+    return ",".join(str(each) for each in value) if isinstance(value, list | tuple) else str(value)

@@ -38,7 +38,7 @@ def recipe_path(recipe: str, *kinds: str) -> Path:
     if path.suffix == ".toml" or path.is_file():
         return path
     nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"there are {', '.join(names)}."
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose one of {', '.join(names)}."
     raise UserError(f"There is no recipe, run or folder '{recipe}'; {hint}")
 
 

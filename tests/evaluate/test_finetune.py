@@ -68,7 +68,7 @@ def test_every_other_command_takes_the_network(scfs, trained, photos, tmp_path):
 
 
 def test_predict_uses_the_fine_tuned_classifier(scfs, photos, tmp_path):
-    """After enough training it tells two colours apart."""
+    """After enough training it distinguishes two colours."""
     random = np.random.default_rng(0)
     for colour, name in ((20, "cats"), (200, "dogs")):
         for path in (photos / name).iterdir():

@@ -1,4 +1,4 @@
-"""The objectives beside the paper's against plain loops, and what each must do whatever the numbers."""
+"""The other objectives against plain loops, and properties that each must have."""
 
 import math
 

@@ -20,7 +20,7 @@ class Finetune(Evaluation):
     )
     epochs: Positive = 60
     steps: Count = Field(0, description="length in steps, instead of epochs; 0: by epochs")
-    batch_size: Positive = Field(256, description="images per step, over all processes; fewer if there are fewer")
+    batch_size: Positive = Field(256, description="images per step, over all processes; at most all images")
     rates: Annotated[tuple[Temperature, ...], BeforeValidator(as_names), Field(min_length=1)] = Field(
         (0.003, 0.01, 0.03, 0.1), description="learning rates to try, per 256 images"
     )

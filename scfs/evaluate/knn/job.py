@@ -33,8 +33,8 @@ def _knn(target: str, settings: Knn, device: torch.device, console: Console) -> 
     with process_group(device):
         folder = results_folder(target, console)
         eval_target = open_eval_target(target, settings, device, console)
-        network, parts = eval_target.features(settings, console, all_layers=settings.layers == "all")
-    train, val = (network.split(part.labelled) for part in parts)
+        network, extracted = eval_target.features(settings, console, all_layers=settings.layers == "all")
+    train, val = (network.split(each.labelled) for each in extracted)
     rows: dict[str, list[Metric]] = {}
     for layer in train:
         accuracies = knn_accuracy(

@@ -58,8 +58,8 @@ def nearest(
                 values, rows = _above(products, cosines[:, -1])
             cosines = torch.cat([cosines, values], dim=1)
             indices = torch.cat([indices, rows + first], dim=1)
-            cosines, kept = cosines.topk(min(k, cosines.shape[1]), dim=-1)
-            indices = indices.gather(1, kept)
+            cosines, best = cosines.topk(min(k, cosines.shape[1]), dim=-1)
+            indices = indices.gather(1, best)
         yield start, cosines, indices
 
 

@@ -11,7 +11,7 @@ class Linear(Evaluation):
 
     cached: bool = Field(False, description="use features of centre crops, computed once: the quick variant, for CPUs")
     epochs: Positive = 100
-    batch_size: Positive = Field(1024, description="images per step, over all processes; fewer if there are fewer")
+    batch_size: Positive = Field(1024, description="images per step, over all processes; at most all images")
     rates: Annotated[tuple[Temperature, ...], BeforeValidator(as_names), Field(min_length=1)] = Field(
         (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), description="learning rates to try, per 256 images"
     )
