@@ -39,7 +39,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs torch when it is first asked for."""
+    """Import what needs torch on first use."""
     if name in __all__:
         return getattr(importlib.import_module("scfs.api"), name)
     raise AttributeError(f"module 'scfs' has no attribute '{name}'")
@@ -50,9 +50,9 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """`scfs.pretrain` and `scfs.export` are functions, whether or not the modules of these names are imported yet.
+    """`scfs.pretrain` and `scfs.export` are functions, even after the modules of the same names are imported.
 
-    Importing a module sets it as an attribute of its package; the modules stay in reach of `from scfs.pretrain...`.
+    Importing a module sets it as an attribute of its package; `from scfs.pretrain import ...` still finds the module.
     """
 
     pretrain = property(lambda _: __getattr__("pretrain"), lambda _, __: None)

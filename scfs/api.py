@@ -1,4 +1,4 @@
-"""The tool from Python. Everything here is also there as `scfs.NAME`, and is imported when it is first used.
+"""The Python API. Everything here is also available as `scfs.NAME`, imported on first use.
 
 Settings are keywords, named as on the command line; a section is a dictionary: `optim={"epochs": 5}`. A mistake
 raises `scfs.UserError`. What a command would print goes to the logger `scfs`.
@@ -49,7 +49,7 @@ def pretrain(recipe: str | Path | Mapping[str, Any] | None = None, *, resume: bo
     """Pre-train a backbone; returns the run folder.
 
     `recipe` is the name of a recipe, a TOML file, a run folder, a folder of photos, or the settings themselves as
-    nested dictionaries; `settings` come on top: `pretrain("quickstart", seed=1, optim={"epochs": 5})`.
+    nested dictionaries; `settings` override them: `pretrain("quickstart", seed=1, optim={"epochs": 5})`.
     """
     changes = dict(_by_full_name(settings))
     if isinstance(recipe, Mapping):
@@ -59,33 +59,33 @@ def pretrain(recipe: str | Path | Mapping[str, Any] | None = None, *, resume: bo
     config, console = check(Config, start.values, changes), LoggingConsole()
     if start.note:
         console.print(start.note, highlight=False, markup=False, soft_wrap=True)
-    with _host_kept():
+    with _restore_torch_state():
         return pretrain_job(config, name=start.name, resume=resume, console=console)
 
 
 def knn(target: str | Path, **settings: Any) -> list[Metric]:
     """Score a backbone by its nearest neighbours; returns its metrics, such as `k=20 top-1`."""
-    with _host_kept():
+    with _restore_torch_state():
         return knn_job(str(target), check(Knn, {}, settings), LoggingConsole())
 
 
 def linear(target: str | Path, **settings: Any) -> list[Metric]:
-    """Score a backbone by linear classifiers on its frozen features, and keep the best in its run folder."""
-    with _host_kept():
+    """Score a backbone by linear classifiers on its frozen features, and save the best in its run folder."""
+    with _restore_torch_state():
         return linear_job(str(target), check(Linear, {}, settings), LoggingConsole())
 
 
 def finetune(target: str | Path, recipe: str | Path | None = None, **settings: Any) -> list[Metric]:
-    """Score a backbone by training all of it with labels, and keep the network."""
+    """Score a backbone by fine-tuning it with labels, and save the network."""
     values = {} if recipe is None else read_recipe(str(recipe), "finetune").values
-    with _host_kept():
+    with _restore_torch_state():
         return finetune_job(str(target), check(Finetune, values, settings), LoggingConsole())
 
 
 def embed(target: str | Path, source: str | Path, out: str | Path | None = None, **settings: Any) -> list[Match]:
     """Write the features of every image to `out`; with `query` and `nearest`, returns the most similar images."""
     path = None if out is None else Path(out)
-    with _host_kept():
+    with _restore_torch_state():
         return embed_job(str(target), str(source), path, check(Embed, {}, settings), LoggingConsole())
 
 
@@ -95,8 +95,8 @@ def export(target: str | Path, out: str | Path, **settings: Any) -> Exported:
 
 
 def report(run: str | Path) -> Path:
-    """Draw pictures and a page of what a run learned; returns the page."""
-    with _host_kept():
+    """Write an HTML report with pictures of what a run learned; returns the page."""
+    with _restore_torch_state():
         return report_job(Path(run), LoggingConsole())
 
 
@@ -109,8 +109,8 @@ def _by_full_name(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tup
 
 
 @contextmanager
-def _host_kept() -> Iterator[None]:
-    """Jobs may set threads and seeds; the program that calls them finds its own again."""
+def _restore_torch_state() -> Iterator[None]:
+    """Restore the caller's threads and random state, which jobs may change."""
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     try:
         yield

@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     from scfs.flags import Parsed
     from scfs.recipes.catalogue import Recipe
 
-# Everything else is imported when a command needs it: help and mistakes do not wait for torch.
+# Everything else is imported when a command needs it: help and bad input do not wait for torch.
 
-HELP, VERSION, SPEECH = ("-h", "--help"), ("-V", "--version"), ("-v", "--verbose", "-q", "--quiet")
+HELP, VERSION, VERBOSITY = ("-h", "--help"), ("-V", "--version"), ("-v", "--verbose", "-q", "--quiet")
 NOTES = """\
-RUN_OR_WEIGHTS is a run folder, a checkpoint, an exported file, a file of weights named as timm, torchvision, DINO,
-MoCo or the released SCFS code do, or random:NAME (a timm model with random weights).
+RUN_OR_WEIGHTS is a run folder, a checkpoint, an exported file, a weights file of timm, torchvision, DINO, MoCo or
+the released SCFS code, or random:NAME (a timm model with random weights).
 scfs COMMAND --help shows the settings with their values; for pretrain, after a RECIPE, those of the recipe.
-Flags may stand before or after the targets; a list, as in --k 10 20, takes every word up to the next flag or to --.
+Flags may come before or after the targets; a list, as in --k 10 20, takes every value up to the next flag or --.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The `scfs` command. Returns the exit code: 2 for what the user can fix, 130 for a stop."""
-    # How long a step's threads spin while they wait for each other, read when torch is imported. Far below its default,
-    # which starves whatever else runs on the same cores; but sleeping at once costs a step a fifth of its time.
+    """The `scfs` command. Returns the exit code: 2 for what the user can fix, 130 if stopped."""
+    # How long threads spin while they wait for each other; read when torch is imported. The default is far higher and
+    # starves whatever else runs on the same cores; but not spinning at all costs a step a fifth of its time.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    args = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with own_process():
-            return _dispatch(words)
+            return _dispatch(args)
     except UserError as error:
-        if _is_rank_zero("LOCAL_RANK"):  # of several processes, one on each machine
+        if _is_rank_zero("LOCAL_RANK"):  # one process per machine
             print(f"scfs: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if _is_rank_zero("RANK"):
             print(str(stop) or "Stopped.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever reads has seen enough, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
@@ -59,20 +59,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _dispatch(words: list[str]) -> int:
-    first = next((i for i, word in enumerate(words) if word not in SPEECH), len(words))
-    words = [*words[first:], *words[:first]] if "--" not in words else words
-    if not words or words[0] in (*HELP, *SPEECH):
+def _dispatch(args: list[str]) -> int:
+    first = next((i for i, arg in enumerate(args) if arg not in VERBOSITY), len(args))
+    args = [*args[first:], *args[:first]] if "--" not in args else args
+    if not args or args[0] in (*HELP, *VERBOSITY):
         print(f"{usage(COMMANDS.values())}\n{NOTES}", end="")
-        return 0 if words and words[0] in HELP else 2
-    if words[0] in VERSION:
+        return 0 if args and args[0] in HELP else 2
+    if args[0] in VERSION:
         print(f"scfs {__version__}")
         return 0
     for length in (1, 2):  # words of a command's name
-        if (command := COMMANDS.get(" ".join(words[:length]))) is not None:
-            _run(command, words[length:])
+        if (command := COMMANDS.get(" ".join(args[:length]))) is not None:
+            _run(command, args[length:])
             return 0
-    return _group(words)
+    return _group(args)
 
 
 def usage(commands: Iterable[Command]) -> str:
@@ -81,19 +81,19 @@ def usage(commands: Iterable[Command]) -> str:
     return f"usage: scfs COMMAND ...\n\n{rows}"
 
 
-def _group(words: list[str]) -> int:
-    """Help on commands of two words, as `scfs bench`; or the mistake in a command's name."""
-    rows = [command for name, command in COMMANDS.items() if name.startswith(f"{words[0]} ")]
-    if rows and any(word in HELP for word in words):
-        print(usage(rows).replace("COMMAND", f"{words[0]} {'|'.join(row.name.split()[1] for row in rows)}", 1), end="")
+def _group(args: list[str]) -> int:
+    """Help for commands of two words, such as `scfs bench`; otherwise the error for an unknown command."""
+    rows = [command for name, command in COMMANDS.items() if name.startswith(f"{args[0]} ")]
+    if rows and any(arg in HELP for arg in args):
+        print(usage(rows).replace("COMMAND", f"{args[0]} {'|'.join(row.name.split()[1] for row in rows)}", 1), end="")
         return 0
     if rows:
-        kinds = ", ".join(row.name for row in rows)
-        raise UserError(f"scfs {words[0]} needs to know what to measure; there are {kinds}.")
-    names = {name.split()[0]: None for name in COMMANDS}
-    nearest = difflib.get_close_matches(words[0], names, n=1)
-    hint = f"Did you mean '{nearest[0]}'?" if nearest else f"There are {', '.join(names)}."
-    raise UserError(f"Unknown command '{words[0]}'. {hint}")
+        names = ", ".join(row.name for row in rows)
+        raise UserError(f"scfs {args[0]} needs a subcommand; choose one of {names}.")
+    known = {name.split()[0]: None for name in COMMANDS}
+    nearest = difflib.get_close_matches(args[0], known, n=1)
+    hint = f"Did you mean '{nearest[0]}'?" if nearest else f"Choose one of {', '.join(known)}."
+    raise UserError(f"Unknown command '{args[0]}'. {hint}")
 
 
 def show_help(command: list[str], *, console: "Console") -> None:
@@ -102,45 +102,45 @@ def show_help(command: list[str], *, console: "Console") -> None:
     _dispatch([*command, "--help"])
 
 
-def _run(command: Command, words: list[str]) -> None:
-    """Read the words of a command, check its settings, and call its job; or show its help."""
+def _run(command: Command, args: list[str]) -> None:
+    """Parse the arguments of a command, check its settings and call its job; or print its help."""
     from scfs.console import terminal_console
     from scfs.flags import CommandParser
 
     models = [_load(path) for path in (command.settings, command.recipe_settings) if path]
-    parsed = CommandParser(command, *(model() for model in models)).read(words)
+    parsed = CommandParser(command, *(model() for model in models)).read(args)
     if parsed.switches.pop("help"):
         print(_help(command, models, parsed), end="")
         return
-    speech = {name: parsed.switches.pop(name) for name in ("verbose", "quiet")}
+    verbosity = {name: parsed.switches.pop(name) for name in ("verbose", "quiet")}
     arguments, keywords = _bind(command, parsed), dict[str, Any](parsed.switches)
     recipe = _recipe(command, arguments, parsed)
-    positional = _checked(command, models, arguments, recipe, parsed)
+    positional = _job_arguments(command, models, arguments, recipe, parsed)
     if command.named and recipe is not None:
         keywords["name"] = recipe.name
-    with terminal_console(**speech) as console:
+    with terminal_console(**verbosity) as console:
         if recipe is not None and recipe.note:
             console.print(recipe.note, highlight=False, markup=False, soft_wrap=True)
         _load(command.job)(*positional, **keywords, console=console)
 
 
 def _help(command: Command, models: list[Any], parsed: "Parsed") -> str:
-    """The help of a command; after a recipe, with the values of the recipe."""
+    """The help of a command, with the values of the recipe if one is given."""
     from scfs.flags import CommandParser
     from scfs.recipe import check
 
     arguments = _bind(command, parsed, complete=False)
     given = any(argument.recipe and value is not None for argument, value in arguments.items())
     recipe = _recipe(command, arguments, parsed) if given else None
-    below = [recipe.values if recipe is not None else {}, {}]
-    settings = [check(model, values) for model, values in zip(models, below, strict=False)]
+    values_of = [recipe.values if recipe is not None else {}, {}]
+    settings = [check(model, values) for model, values in zip(models, values_of, strict=False)]
     return CommandParser(command, *settings).format_help()
 
 
-def _checked(
+def _job_arguments(
     command: Command, models: list[Any], arguments: dict[Argument, Any], recipe: "Recipe | None", parsed: "Parsed"
 ) -> list[Any]:
-    """What a job is called with: its arguments, then its settings."""
+    """The positional arguments of a job: its targets, then its settings."""
     from scfs.recipe import check
     from scfs.recipes.catalogue import read_recipe
 
@@ -159,34 +159,34 @@ def _checked(
 
 
 def _bind(command: Command, parsed: "Parsed", *, complete: bool = True) -> dict[Argument, Any]:
-    """The value of each positional argument; all that are needed must be there, unless only help is wanted."""
-    left, values = list(parsed.targets), {}
+    """The value of each positional argument; required ones must be given, unless only help is requested."""
+    remaining, values = list(parsed.targets), {}
     for argument in command.arguments:
-        given = left if argument.many else left[:1]
-        left = left[len(given) :]
+        given = remaining if argument.many else remaining[:1]
+        remaining = remaining[len(given) :]
         if complete and not given and not argument.optional:
             raise _missing(command, argument, parsed)
         for word in given if complete else []:
             if argument.choices and word not in argument.choices:
-                raise UserError(f"{argument.name} cannot be '{word}'; there are {', '.join(argument.choices)}.")
+                raise UserError(f"{argument.name} cannot be '{word}'; choose one of {', '.join(argument.choices)}.")
         found: list[Any] = [Path(word) for word in given] if argument.is_path else given
         values[argument] = found if argument.many else found[0] if found else None
-    if left and complete:
-        raise UserError(f"Unexpected '{left[0]}'; usage: {command.usage}.")
+    if remaining and complete:
+        raise UserError(f"Unexpected '{remaining[0]}'; usage: {command.usage}.")
     return values
 
 
 def _missing(command: Command, argument: Argument, parsed: "Parsed") -> UserError:
     if parsed.lists:
         return UserError(
-            f"scfs {command.name} needs {argument.name}, and --{parsed.lists[-1]} takes every word after it; give "
+            f"scfs {command.name} needs {argument.name}, and --{parsed.lists[-1]} takes every value after it; give "
             f"{argument.name} first, or after --."
         )
     return UserError(f"scfs {command.name} needs {argument.about}; usage: {command.usage}.")
 
 
 def _recipe(command: Command, arguments: dict[Argument, Any], parsed: "Parsed") -> "Recipe | None":
-    """What lies below the flags, of a command whose settings a recipe may give."""
+    """The recipe that gives a command its settings, if any; flags override it."""
     from scfs.recipes.catalogue import read_recipe, starting_point
 
     for argument, target in arguments.items() if not command.recipe_settings else []:

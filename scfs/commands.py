@@ -1,4 +1,4 @@
-"""The table of commands. Usage, help, dispatch and shell completion are made of it: a new command is a new row."""
+"""The table of commands. Usage, help, dispatch and shell completion come from it: a new command is a new row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 @dataclass(frozen=True)
 class Argument:
-    """A positional argument. Jobs get it as a string, or a `Path`; an optional one that is not given as None."""
+    """A positional argument. Jobs get a string or a `Path`, and None for an optional one that is not given."""
 
     name: str
     about: str
@@ -16,7 +16,7 @@ class Argument:
     many: bool = False  # the job gets a list
     is_path: bool = False
     choices: tuple[str, ...] = ()
-    recipe: str = ""  # what the recipe is for: it gives values to the settings, and flags win over them
+    recipe: str = ""  # the command it is for: it gives values to the settings, which flags override
 
     @property
     def usage(self) -> str:
@@ -27,7 +27,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Command:
-    """A row: what `scfs NAME ...` reads, and what it calls.
+    """A row: what `scfs NAME ...` accepts, and what it calls.
 
     `settings` and `job` are import paths, "module:name", so that help does not wait for torch. The job is called as
     `job(*arguments, settings, console=console, **switches)`.
@@ -38,10 +38,10 @@ class Command:
     arguments: tuple[Argument, ...] = ()
     settings: str = ""
     job: str = ""
-    aliases: Mapping[str, str] = field(default_factory=dict)  # further names of settings
+    aliases: Mapping[str, str] = field(default_factory=dict)  # other names of settings
     switches: Mapping[str, str] = field(default_factory=dict)  # flags that are not settings, and their help
-    named: bool = False  # the job also gets `name`, that of the recipe
-    recipe_settings: str = ""  # where recipes hold other settings than the command's: the job gets a list of them
+    named: bool = False  # the job also gets `name`, the recipe's
+    recipe_settings: str = ""  # if recipes hold settings other than the command's: the job gets a list of them
 
     @property
     def usage(self) -> str:
@@ -49,7 +49,7 @@ class Command:
         return " ".join(["scfs", self.name, *(argument.usage for argument in self.arguments), *flags])
 
 
-WEIGHTS = Argument("RUN_OR_WEIGHTS", "a run folder, a file of weights, or random:NAME")
+WEIGHTS = Argument("RUN_OR_WEIGHTS", "a run folder, a weights file, or random:NAME")
 RUN = Argument("RUN", "a run folder")
 RUNS = Argument("RUN", "run folders", many=True)
 FOLDER = Argument("RUN", "a run folder", is_path=True)
@@ -67,16 +67,16 @@ NAME = Argument("NAME", "the recipe to print", True)
 SHELL = Argument("SHELL", "the shell", choices=SHELLS)
 COMMAND = Argument("COMMAND", "the command", True, many=True)
 PRETRAIN = {
-    "resume": "go on with a run that stopped, exactly where it did",
-    "dry-run": "say what a run would cost, draw example views, and train nothing",
+    "resume": "resume a stopped run exactly where it stopped",
+    "dry-run": "estimate the cost of a run and draw example views, without training",
 }
 RECIPES = "scfs.recipes.catalogue"
 
 
 def evaluation(name: str, about: str, *more: Argument, aliases: Mapping[str, str] | None = None) -> Command:
-    """An evaluation of a backbone, in a folder of its own: scfs/evaluate/NAME with settings.py and job.py."""
-    room = f"scfs.evaluate.{name}"
-    settings, job = f"{room}.settings:{name.capitalize()}", f"{room}.job:{name}"
+    """An evaluation of a backbone, in its own package: scfs/evaluate/NAME with settings.py and job.py."""
+    package = f"scfs.evaluate.{name}"
+    settings, job = f"{package}.settings:{name.capitalize()}", f"{package}.job:{name}"
     return Command(name, about, (WEIGHTS, *more), settings, job, aliases=aliases or {})
 
 
@@ -98,16 +98,16 @@ ROWS = (
         named=True,
     ),
     evaluation("knn", "Score a backbone by its nearest neighbours."),
-    evaluation("linear", "Score a backbone by linear classifiers on its frozen features, and keep the best."),
+    evaluation("linear", "Score a backbone by linear classifiers on its frozen features, and save the best."),
     evaluation(
         "finetune",
-        "Score a backbone by training all of it with labels, or with a few, and keep the network.",
+        "Score a backbone by fine-tuning it with all or some labels, and save the network.",
         TUNING,
         aliases={"from": "start"},
     ),
     Command(
         "predict",
-        "Name the class of each image with what linear or finetune kept.",
+        "Predict the class of each image with what linear or finetune saved.",
         (RUN, SOURCE, TABLE_FILE),
         settings="scfs.evaluate.settings:Predict",
         job="scfs.evaluate.predict:predict",
@@ -120,7 +120,7 @@ ROWS = (
         job="scfs.ablate.job:ablate",
         recipe_settings="scfs.config:Config",
     ),
-    Command("compare", "Lay runs side by side by what they scored.", (RUNS,), job="scfs.evaluate.compare:compare"),
+    Command("compare", "Compare the scores of runs.", (RUNS,), job="scfs.evaluate.compare:compare"),
     Command(
         "embed",
         "Write the features of every image, or print the images most similar to one.",
@@ -135,12 +135,17 @@ ROWS = (
         settings="scfs.evaluate.settings:Export",
         job="scfs.export:export_and_print",
     ),
-    Command("report", "Draw pictures and a page of what a run learned.", (FOLDER,), job="scfs.visualize.report:report"),
-    bench("step", "Time training steps and their peers side by side."),
-    bench("data", "Time the view paths side by side."),
-    bench("memory", "Measure the memory and the time of training steps, each in a process of its own."),
-    bench("growth", "Time training steps against views, batch and resolution."),
-    Command("recipes", "List the recipes, or print one, to be saved and edited.", (NAME,), job=f"{RECIPES}:show"),
+    Command(
+        "report",
+        "Write an HTML report with pictures of what a run learned.",
+        (FOLDER,),
+        job="scfs.visualize.report:report",
+    ),
+    bench("step", "Compare the time of training steps with peers."),
+    bench("data", "Compare the time of the view paths."),
+    bench("memory", "Measure memory and time of training steps, each in its own process."),
+    bench("growth", "Time training steps by number of views, batch size and resolution."),
+    Command("recipes", "List the recipes, or print one to save and edit.", (NAME,), job=f"{RECIPES}:show"),
     Command("completion", "Print a completion script for a shell.", (SHELL,), job="scfs.completion:show"),
     Command("help", "Show the help of a command.", (COMMAND,), job="scfs.cli:show_help"),
 )

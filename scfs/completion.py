@@ -1,4 +1,4 @@
-"""Completion scripts, made of the table of commands: `eval "$(scfs completion bash)"`."""
+"""Completion scripts, generated from the table of commands: `eval "$(scfs completion bash)"`."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -42,11 +42,11 @@ compdef _scfs scfs
 """
 
 
-class Words(NamedTuple):
-    """What may follow the beginning of a command line."""
+class Completions(NamedTuple):
+    """What may follow a prefix of a command line."""
 
-    begins: str
-    flags: dict[str, str]  # with what they do
+    prefix: str
+    flags: dict[str, str]  # and their help
     targets: list[str]
 
 
@@ -56,28 +56,27 @@ def show(shell: str, *, console: Console) -> None:
 
 
 def script(shell: str) -> str:
-    """Completes commands, flags, recipes by name, choices and files."""
+    """A script that completes commands, flags, recipes by name, choices and files."""
     if shell == "fish":
         return "".join(f"{line}\n" for line in _fish())
     cases = [
-        f'    {_pattern(words)}) flags="{" ".join(words.flags)}"; targets="{" ".join(words.targets)}" ;;'
-        for words in _rows()
+        f'    {_pattern(row)}) flags="{" ".join(row.flags)}"; targets="{" ".join(row.targets)}" ;;' for row in _rows()
     ]
     return (BASH if shell == "bash" else ZSH).format(cases="\n".join(cases))
 
 
-def _pattern(words: Words) -> str:
-    return f'"{words.begins} "*' if words.begins else '" "'
+def _pattern(row: Completions) -> str:
+    return f'"{row.prefix} "*' if row.prefix else '" "'
 
 
-def _rows() -> Iterator[Words]:
-    """Commands of two words first: the first pattern that fits wins."""
+def _rows() -> Iterator[Completions]:
+    """Commands of two words come first: the first matching pattern wins."""
     for command in sorted(COMMANDS.values(), key=lambda row: -len(row.name.split())):
-        yield Words(command.name, _flags(command), _targets(command))
+        yield Completions(command.name, _flags(command), _targets(command))
     groups = {name.split()[0] for name in COMMANDS if " " in name}
     for group in sorted(groups):
-        yield Words(group, {"--help": ""}, [name.split()[1] for name in COMMANDS if name.startswith(f"{group} ")])
-    yield Words("", {"--help": "", "--version": ""}, _first_words())
+        yield Completions(group, {"--help": ""}, [name.split()[1] for name in COMMANDS if name.startswith(f"{group} ")])
+    yield Completions("", {"--help": "", "--version": ""}, _first_words())
 
 
 def _first_words() -> list[str]:
@@ -105,11 +104,11 @@ def _targets(command: Command) -> list[str]:
 
 def _fish() -> Iterator[str]:
     """A line per command, flag and target."""
-    for words in _rows():
-        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in words.begins.split())
-        when = seen or f"not __fish_seen_subcommand_from {' '.join(words.targets)}"
-        for flag, about in words.flags.items():
+    for row in _rows():
+        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in row.prefix.split())
+        when = seen or f"not __fish_seen_subcommand_from {' '.join(row.targets)}"
+        for flag, about in row.flags.items():
             text = about.replace("%%", "%").replace("\\", "\\\\").replace("'", "\\'")
             yield f"complete -c scfs -n '{when}' -l {flag[2:]} -d '{text}'"
-        if words.targets:
-            yield f"complete -c scfs -n '{when}' -a '{' '.join(words.targets)}'"
+        if row.targets:
+            yield f"complete -c scfs -n '{when}' -a '{' '.join(row.targets)}'"

@@ -16,7 +16,7 @@ CropScale = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt
 
 
 def as_names(value: Any) -> Any:
-    """A lone name on the command line is a list of one."""
+    """Turn a single name into a list of one."""
     return (value,) if isinstance(value, str) and value != "auto" else value
 
 
@@ -34,13 +34,13 @@ class DataSettings(Settings):
         description="folder, list (.txt), tar shards, parquet, cifar10:DIR, cifar100:DIR, imagenette:DIR, cub:DIR, "
         "cars:DIR, aircraft:DIR, pets:DIR, voc:DIR, coco:DIR, or scenes (the embedded data; scenes:TRAIN,VAL sizes it)",
     )
-    classes: str = Field("", description="file naming the class folders to use, one a line; empty: all")
+    classes: str = Field("", description="file naming the class folders to use, one per line; empty: all")
     max_megapixels: Positive = Field(100, description="larger images count as unreadable")
     max_unreadable: Fraction = Field(
-        0.01, description="fraction of unreadable images above which a run stops; a handful never stops it"
+        0.01, description="fraction of unreadable images above which a run stops; a handful is always tolerated"
     )
     workers: Count | Auto = Field(
-        "auto", description="loader processes; auto: one per core, at most 8; on a CPU one per 4"
+        "auto", description="data loader workers; auto: one per core, at most 8; without a GPU one per 4 cores"
     )
 
     @property
@@ -55,16 +55,18 @@ class BackboneSettings(Settings):
     layers: Annotated[tuple[str, ...] | Auto, BeforeValidator(as_names)] = Field(
         "auto", description="search layers, shallow to deep; auto: the last three stages"
     )
-    init: str = Field("", description="weights to start from: a run, or a file of timm, torchvision, DINO, MoCo, SCFS")
+    init: str = Field(
+        "", description="initial weights: a run, or a weights file of timm, torchvision, DINO, MoCo, SCFS"
+    )
     drop_path: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="drop path rate, student only")
 
 
 class MethodSettings(Settings):
-    """What is contrasted, and the heads and constants of it."""
+    """What is contrasted, and the heads, losses and constants."""
 
     contrast: Contrast = Field("scfs", description="contrast mode, a row of the paper's table")
-    variant: Variant = Field("paper", description="as the paper says or as its released code does")
-    data_term: bool = Field(True, description="keep the contrast of pooled features (the paper's L_d)")
+    variant: Variant = Field("paper", description="as in the paper, or as in its released code")
+    data_term: bool = Field(True, description="contrast pooled features too (the paper's L_d)")
     objective: ObjectiveName = Field("dino", description="loss of the data term; dino: the paper's self-distillation")
     search_objective: ObjectiveName | Literal["same"] = Field("same", description="loss of the terms at the layers")
     search_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="weight of the terms at the layers")
@@ -72,7 +74,7 @@ class MethodSettings(Settings):
     out_dim: Positive | Auto = Field(DINO_OUT_DIM, description="outputs of the data head (objective dino only)")
     hidden_dim: Positive = Field(2048, description="hidden width of the data head")
     bottleneck_dim: Positive = Field(
-        256, description="width before the data head's last layer; outputs of the head of other objectives than dino"
+        256, description="width before the data head's last layer; with objectives other than dino, outputs of the head"
     )
     batch_norm: bool = Field(False, description="batch norm in the data head (objective dino only)")
     search_head: Literal["residual", "pooled"] = Field(
@@ -84,19 +86,19 @@ class MethodSettings(Settings):
     student_temp: Temperature = 0.1
     teacher_temp: Temperature | Auto = Field(0.07, description="teacher temperature after its warm-up")
     teacher_temp_start: Temperature = Field(0.04, description="teacher temperature at the first step")
-    teacher_temp_warmup_epochs: Count | Auto = Field(50, description="epochs of linear warm-up of the temperature")
+    teacher_temp_warmup_epochs: Count | Auto = Field(50, description="epochs of linear temperature warm-up")
     centering: Literal["center", "sinkhorn"] = Field(
-        "center", description="how outputs of objective dino are balanced; sinkhorn: as in SwAV and DINOv2"
+        "center", description="how outputs are balanced (objective dino only); sinkhorn: as in SwAV and DINOv2"
     )
     center_momentum: Fraction = CENTER_MOMENTUM
     info_nce_temp: Temperature = Field(0.1, description="temperature of objective info-nce")
     momentum: Fraction | Auto = Field(0.996, description="teacher momentum at the start")
-    final_momentum: Fraction | Literal["same"] = Field(1.0, description="teacher momentum at the end, by a cosine")
-    freeze_last_layer_epochs: Count = Field(1, description="epochs in which the data head's last layer stays put")
+    final_momentum: Fraction | Literal["same"] = Field(1.0, description="teacher momentum at the end of a cosine")
+    freeze_last_layer_epochs: Count = Field(1, description="epochs in which the data head's last layer is frozen")
 
     @model_validator(mode="after")
     def _fits_objective(self) -> "MethodSettings":
-        """Refuse settings that exclude each other."""
+        """Refuse incompatible settings."""
         if self.objective != "dino" and self.out_dim not in (DINO_OUT_DIM, "auto"):
             raise UserError(
                 f"method.out_dim {self.out_dim} is the number of outputs of objective dino; objective "
@@ -104,7 +106,7 @@ class MethodSettings(Settings):
             )
         if self.objective != "dino" and self.batch_norm:
             raise UserError(
-                f"method.batch_norm = true is a choice of objective dino; the head of '{self.objective}' always has "
+                f"method.batch_norm = true is for objective dino; the head of '{self.objective}' always has "
                 "batch norms: omit it."
             )
         if "dino" not in self.objectives and self.centering != "center":
@@ -113,19 +115,19 @@ class MethodSettings(Settings):
             )
         if self.centering == "sinkhorn" and self.center_momentum != CENTER_MOMENTUM:
             raise UserError(
-                f"method.center_momentum {self.center_momentum:g} is of a center, and method.centering is 'sinkhorn', "
-                "which has none; omit one of them."
+                f"method.center_momentum {self.center_momentum:g} needs a center, and method.centering 'sinkhorn' has "
+                "none; omit one of them."
             )
         if self.targets == "student" and "dino" in self.objectives:
             raise UserError(
-                "method.targets = 'student' leaves objective dino no teacher to learn from, and it would collapse; "
+                "method.targets = 'student' leaves objective dino without a teacher, and it would collapse; "
                 "choose method.objective 'info-nce', 'coding-rate' or 'vicreg', or targets 'teacher'."
             )
         return self
 
     @property
     def objectives(self) -> list[ObjectiveName]:
-        """Of the terms that there are."""
+        """The objectives of the terms in use."""
         return [*[self.objective] * self.data_term, *[self.layer_objective] * self.plan.uses_maps]
 
     @property
@@ -139,7 +141,7 @@ class MethodSettings(Settings):
 
 
 class ViewSettings(Settings):
-    """How views are cut."""
+    """How views are made."""
 
     global_size: Positive = Field(224, description="side of the two global views, in pixels")
     local_size: Positive = Field(96, description="side of the local views, in pixels")
@@ -150,10 +152,10 @@ class ViewSettings(Settings):
     )
 
     path: Literal["fast", "reference"] = Field(
-        "fast", description="how views are rendered; reference: torchvision on PIL images"
+        "fast", description="how views are rendered; reference: by torchvision on PIL images"
     )
     colours: Literal["loader", "device"] = Field(
-        "loader", description="where views are coloured and blurred; device: in batches, for loaders that are too slow"
+        "loader", description="where views are coloured and blurred; device: in batches, if data loading is too slow"
     )
 
     @model_validator(mode="after")
@@ -161,28 +163,28 @@ class ViewSettings(Settings):
         for name in ("global_scale", "local_scale"):
             scale = getattr(self, name)
             if scale != "auto" and scale[0] > scale[1]:
-                raise UserError(f"views.{name} {scale} must rise: smallest area first, then the largest.")
+                raise UserError(f"views.{name} {scale} must be ascending: the smallest area, then the largest.")
         return self
 
 
 class OptimSettings(Settings):
-    """How the student moves."""
+    """How the student is optimized."""
 
     name: Literal["sgd", "adamw", "lars", "muon"] = "sgd"
     epochs: Positive = 200
     batch_size: Positive = Field(256, description="images per optimizer step, over all processes")
-    accumulate: Positive = Field(1, description="parts into which each process splits its share of a batch")
+    accumulate: Positive = Field(1, description="gradient accumulation: micro-batches per step in each process")
     precision: PrecisionName | Auto = Field(
         "float32",
         description="arithmetic; half precision by autocast; auto: bfloat16 where it is native",
     )
-    lr: Annotated[float, Field(gt=0)] = Field(0.1, description="peak learning rate per 256 images of batch")
+    lr: Annotated[float, Field(gt=0)] = Field(0.1, description="peak learning rate for a batch of 256, scaled linearly")
     # Differs from the paper: it gives neither a final rate nor clipping; these are the released code's.
-    final_lr: Annotated[float, Field(ge=0)] = Field(0.0048, description="learning rate at the end, not scaled")
+    final_lr: Annotated[float, Field(ge=0)] = Field(0.0048, description="final learning rate, not scaled")
     warmup_epochs: Annotated[float, Field(ge=0)] | Auto = Field(10, description="epochs of linear warm-up")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(1e-4, description="none on biases and norms")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(1e-4, description="weight decay, except on biases and norms")
     final_weight_decay: Annotated[float, Field(ge=0)] | Literal["same"] = Field(
-        "same", description="weight decay at the end, reached by a cosine"
+        "same", description="weight decay at the end of a cosine"
     )
     clip: Literal["off", "per-tensor", "total"] = Field("per-tensor", description="what clip_norm bounds")
     clip_norm: Annotated[float, Field(gt=0)] = 3.0
@@ -193,29 +195,27 @@ class OptimSettings(Settings):
 
 
 class RunSettings(Settings):
-    """Where and how often; none of it changes what is learnt."""
+    """Folder, hardware, logging and checkpoints; nothing that changes what is learned."""
 
     folder: str = Field("auto", description="run folder; auto: runs/RECIPE, or the next free number after it")
-    device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if there is one")
-    threads: Positive | Auto = Field("auto", description="CPU threads of a step; auto: one per core")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if available")
+    threads: Positive | Auto = Field("auto", description="CPU threads; auto: one per core")
     channels_last: bool = Field(True, description="memory layout of images and convolutions")
-    gradient_checkpointing: bool = Field(False, description="less memory, a third more time, the same numbers")
+    gradient_checkpointing: bool = Field(False, description="less memory, a third more time, the same results")
     compile: bool = Field(False, description="torch.compile the backbones; the first steps take minutes")
     loggers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(as_names)] = Field(
-        (), description="also log to these (extras of the package)"
+        (), description="also log to these (optional dependencies)"
     )
     log_every_steps: Positive = 10
     knn_every_epochs: Count = Field(
-        10, description="online RankMe and k-NN every so many epochs, and at both ends; 0: never"
+        10, description="epochs between online RankMe and k-NN, also done at the start and the end; 0: never"
     )
-    checkpoint_every_steps: Positive | Auto = Field(
-        "auto", description="how often the last state is saved; auto: each epoch"
-    )
-    keep_every_epochs: Count = Field(0, description="also keep a checkpoint every so many epochs; 0: only the last")
+    checkpoint_every_steps: Positive | Auto = Field("auto", description="steps between checkpoints; auto: one epoch")
+    keep_every_epochs: Count = Field(0, description="epochs between checkpoints that are kept; 0: only the last is")
 
 
 class Config(Settings):
-    """Everything that decides a pre-training run. Defaults are the paper's 200 epochs on ImageNet."""
+    """All settings of a pre-training run. Defaults are the paper's 200 epochs on ImageNet."""
 
     seed: Count = 0
     data: DataSettings = DataSettings()
@@ -226,7 +226,7 @@ class Config(Settings):
     run: RunSettings = RunSettings()
 
     @model_validator(mode="after")
-    def _possible(self) -> "Config":
+    def _consistent(self) -> "Config":
         method, plan, optim = self.method, self.method.plan, self.optim
         if plan.needs_local_views and self.views.num_local_views == 0:
             raise UserError(
@@ -244,13 +244,13 @@ class Config(Settings):
         contrasting = [name for name in method.objectives if name != "dino"]
         if contrasting and optim.batch_size // optim.accumulate < 2:
             raise UserError(
-                f"Objective '{contrasting[0]}' tells images of a batch apart and needs two or more at a time; raise "
+                f"Objective '{contrasting[0]}' contrasts the images of a batch and needs two or more at a time; raise "
                 "optim.batch_size or lower optim.accumulate."
             )
         fewest = self.num_local_views if plan.local_views else plan.searched_views
         if optim.batch_size // optim.accumulate * fewest == 1:
             raise UserError(
-                "One image with one view to a pass leaves batch norms nothing to average; raise optim.batch_size or "
+                "One image with one view per pass leaves batch norms nothing to average; raise optim.batch_size or "
                 "lower optim.accumulate."
             )
         if optim.final_lr > optim.peak_lr:
@@ -271,5 +271,5 @@ class Config(Settings):
 
     @property
     def crops(self) -> dict[str, Any]:
-        """What a `MultiCrop` of resolved settings is made of."""
+        """The arguments of `MultiCrop`, from resolved settings."""
         return {**self.views.model_dump(), "num_local_views": self.num_local_views}

@@ -1,4 +1,4 @@
-"""What jobs tell goes to the logger `scfs`; only the command line shows it."""
+"""What jobs print goes to the logger `scfs`; only the command line shows it."""
 
 import io
 import logging
@@ -11,19 +11,19 @@ from rich.console import Console, NewLine
 from rich.control import Control
 
 LOGGER = logging.getLogger("scfs")
-LOGGER.addHandler(logging.NullHandler())  # in a program that did not ask for logs, nothing is printed
+LOGGER.addHandler(logging.NullHandler())  # nothing is printed unless a program configures logging
 LEVELS = {"dim": logging.DEBUG, "yellow": logging.WARNING, "bold yellow": logging.WARNING}  # by style; others: info
 
 
 class LoggingConsole(Console):
-    """A rich console whose lines and tables are records of the logger `scfs`. Of several processes, the first speaks.
+    """A rich console that logs its lines and tables to the logger `scfs`, in rank zero only.
 
-    It draws nothing itself, so it counts as no terminal and shows no live bar; the command line's does.
+    It draws nothing itself, so it is not a terminal and shows no live progress bar; the command line's does.
     """
 
     def __init__(self, *, on_terminal: bool = False):
-        speaks = os.environ.get("RANK", "0") == "0"
-        super().__init__(quiet=not speaks, force_terminal=None if on_terminal else False)
+        is_rank_zero = os.environ.get("RANK", "0") == "0"
+        super().__init__(quiet=not is_rank_zero, force_terminal=None if on_terminal else False)
 
     def print(self, *objects: Any, style: Any = None, **options: Any) -> None:
         """Log it; what rich draws for its live display goes to the terminal."""
@@ -38,7 +38,7 @@ class LoggingConsole(Console):
 
 
 class TerminalHandler(logging.Handler):
-    """Shows records on the terminal: what a job printed as it printed it, with its colours."""
+    """Shows records on the terminal, with the colours that the job printed them in."""
 
     def __init__(self, console: Console):
         super().__init__()
@@ -69,7 +69,7 @@ def terminal_console(*, verbose: bool = False, quiet: bool = False) -> Iterator[
 
 
 def _text(*objects: Any, **options: Any) -> str:
-    """As it would stand in a file."""
+    """The text as it would be in a file."""
     file = io.StringIO()
     Console(file=file, width=120, force_terminal=False).print(*objects, **options)
     return file.getvalue().rstrip("\n")

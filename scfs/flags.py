@@ -1,9 +1,9 @@
-"""The flags of a command, made of its row in the table and of its settings, by argparse.
+"""The flags of a command, generated from its row in the table and its settings, and parsed by argparse.
 
-Why not a library that makes a command line of pydantic models: of tyro, cyclopts and pydantic-settings, none takes
-`--k 10 20`, `--cached`, `--cached true` and a list that may also be `auto` together, and with each of them a mistake in
-a flag is judged, and worded, by other rules than the same mistake in a recipe. Here argparse only takes words apart;
-pydantic judges recipe and flags together.
+Why not a library that builds a command line from pydantic models: none of tyro, cyclopts and pydantic-settings accepts
+all of `--k 10 20`, `--cached`, `--cached true` and a list that may also be `auto`, and each of them checks and reports
+a mistake in a flag differently from the same mistake in a recipe. Here argparse only splits the command line; pydantic
+checks recipe and flags together.
 """
 
 import argparse
@@ -22,16 +22,16 @@ from scfs.recipe import unknown_setting
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 COMMON = {
     ("-h", "--help"): "show this help",
-    ("-v", "--verbose"): "say more, such as the resolved settings",
+    ("-v", "--verbose"): "print more, such as the resolved settings",
     ("-q", "--quiet"): "show only warnings and errors",
 }
 
 
 class Parsed(NamedTuple):
-    """The words of a command line after the command."""
+    """A parsed command line, without the command."""
 
     targets: list[str]
-    flags: dict[str, Any]  # settings by their full names
+    flags: dict[str, Any]  # settings by full name
     switches: dict[str, bool]  # flags that are not settings
 
     @property
@@ -41,26 +41,26 @@ class Parsed(NamedTuple):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Reads the flags of a command and explains them, with the values that `settings` have."""
+    """Parses the flags of a command; its help shows the values of `settings`."""
 
     def __init__(self, command: Command, *settings: BaseModel):
         super().__init__(prog=f"scfs {command.name}", add_help=False, allow_abbrev=False, exit_on_error=False)
-        # Targets are not argparse's: read() finds them among the flags, wherever they stand.
+        # argparse does not know the targets: read() finds them among the flags, wherever they are.
         targets = "".join(f"\n  {argument.name:22}  {argument.about}" for argument in command.arguments)
         self.usage, self.description = command.usage, f"{command.about}\n{targets}".strip().replace("%", "%%")
         self.formatter_class = _Formatter
         self.command = command
         self.actions: dict[str, argparse.Action] = {}  # by the flag, with underscores throughout
         for flags, about in COMMON.items():
-            self._know(self.add_argument(*flags, action="store_true", help=about))
+            self._register(self.add_argument(*flags, action="store_true", help=about))
         for name, about in command.switches.items():
-            self._know(self.add_argument(f"--{name}", action="store_true", help=about))
+            self._register(self.add_argument(f"--{name}", action="store_true", help=about))
         for model in settings[:1]:
             self._add_settings(model)
         for model in settings[1:]:  # of recipes: their flags have a section
             self._add_sections(model)
 
-    def _know(self, action: argparse.Action) -> None:
+    def _register(self, action: argparse.Action) -> None:
         self.actions |= {_underscored(flag): action for flag in action.option_strings}
 
     @property
@@ -86,60 +86,60 @@ class CommandParser(argparse.ArgumentParser):
         about = f"{field.description or ''} (default: {_shown(value)})".strip().replace("%", "%%")
         keywords: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": about}
         if field.annotation is bool:
-            self._know(group.add_argument(*flags, action=_Switch, **keywords))
+            self._register(group.add_argument(*flags, action=_Switch, **keywords))
             return
         nargs = "+" if _takes_many(field.annotation) else None
         metavar = _metavar(field.annotation)
-        self._know(group.add_argument(*flags, action=_Once, metavar=metavar, nargs=nargs, **keywords))
+        self._register(group.add_argument(*flags, action=_Once, metavar=metavar, nargs=nargs, **keywords))
 
-    def read(self, words: Sequence[str]) -> Parsed:
-        """Take words apart, in whatever order they come; a list takes every word up to the next flag, or to `--`."""
-        end = words.index("--") if "--" in words else len(words)
+    def read(self, args: Sequence[str]) -> Parsed:
+        """Parse targets and flags in any order; a list takes every value up to the next flag or `--`."""
+        end = args.index("--") if "--" in args else len(args)
         try:
-            found, rest = self.parse_known_args(list(self._spelled(words[:end])))
+            found, rest = self.parse_known_args(list(self._normalized(args[:end])))
         except argparse.ArgumentError as error:
-            raise _sentence(error) from None
-        for word in rest:
-            if word.startswith("-") and not re.match(r"-\.?\d", word):
-                raise self._unknown(word)
+            raise _as_user_error(error) from None
+        for arg in rest:
+            if arg.startswith("-") and not re.match(r"-\.?\d", arg):
+                raise self._unknown(arg)
         values = {name: value for name, value in vars(found).items() if name not in self._switches()}
         flags = {name: v[0] if isinstance(v, list) and len(v) == 1 else v for name, v in values.items()}
         switches = {name: bool(getattr(found, name)) for name in self._switches()}
-        return Parsed([*rest, *words[end + 1 :]], flags, switches)
+        return Parsed([*rest, *args[end + 1 :]], flags, switches)
 
     def _switches(self) -> list[str]:
         names = [*(flags[-1].lstrip("-") for flags in COMMON), *self.command.switches]
         return [name.replace("-", "_") for name in names]
 
-    def _spelled(self, words: Sequence[str]) -> Iterator[str]:
+    def _normalized(self, args: Sequence[str]) -> Iterator[str]:
         """Flags as argparse knows them: underscores for hyphens, `--cached` for `--cached true`, and so on."""
-        queue = list(words)
+        queue = list(args)
         while queue:
-            word = queue.pop(0)
-            flag, equals, value = word.partition("=")
+            arg = queue.pop(0)
+            flag, equals, value = arg.partition("=")
             name = _underscored(flag)
             if name not in self.actions:  # --method.no-data-term
                 name = re.sub(r"^--(.*\.)no_", r"--no_\1", name)
             action = self.actions.get(name)
             if action is None:
-                yield f"{_underscored(flag)}{equals}{value}" if word.startswith("--") else word
+                yield f"{_underscored(flag)}{equals}{value}" if arg.startswith("--") else arg
                 continue
-            spelled = next(known for known in action.option_strings if _underscored(known) == name)
+            normalized = next(known for known in action.option_strings if _underscored(known) == name)
             if action.nargs == 0 and not equals and queue and queue[0].lower() in (*TRUE, *FALSE):
                 equals, value = "=", queue.pop(0)
             if action.nargs == 0 and value.lower() in (*TRUE, *FALSE):
                 if value.lower() in TRUE:
-                    yield spelled
+                    yield normalized
                 elif isinstance(action, _Switch):
-                    yield action.opposite(spelled)
+                    yield action.opposite(normalized)
                 continue
-            yield f"{spelled}{equals}{value}"
+            yield f"{normalized}{equals}{value}"
 
-    def _unknown(self, word: str) -> UserError:
-        name = word.partition("=")[0]
+    def _unknown(self, arg: str) -> UserError:
+        name = arg.partition("=")[0]
         known = {action.dest for action in self.known} - {*self._switches()}
         if not name.startswith("--") or not known:
-            return UserError(f"Unknown flag '{name}'; scfs {self.command.name} --help shows those there are.")
+            return UserError(f"Unknown flag '{name}'; scfs {self.command.name} --help lists the flags.")
         return unknown_setting(name[2:], known)
 
 
@@ -158,7 +158,7 @@ def _refuse_second(namespace: argparse.Namespace, name: str) -> None:
 
 
 class _Once(argparse.Action):
-    """Keeps a value, or a list of them; giving the setting twice is a mistake."""
+    """Stores a value or a list of them; giving the setting twice is an error."""
 
     def __call__(self, _: Any, namespace: argparse.Namespace, values: Any, __: Any = None) -> None:
         _refuse_second(namespace, self.dest)
@@ -169,7 +169,7 @@ class _Switch(argparse.BooleanOptionalAction):
     """--cached or --no-cached, once."""
 
     def opposite(self, flag: str) -> str:
-        """The flag that says the contrary."""
+        """The flag for the opposite value."""
         is_no = flag.startswith("--no-")
         return next(other for other in self.option_strings if other.startswith("--no-") != is_no)
 
@@ -178,31 +178,31 @@ class _Switch(argparse.BooleanOptionalAction):
         super().__call__(parser, namespace, values, flag)
 
 
-def _sentence(error: argparse.ArgumentError) -> UserError:
+def _as_user_error(error: argparse.ArgumentError) -> UserError:
     name = str(error.argument_name).partition("/")[0].lstrip("-")
     if error.message.startswith("ignored explicit argument"):
         return UserError(f"Setting '{name}' cannot be {error.message[26:]}; it should be true or false.")
     return UserError(f"Setting '{name}' has no value; give it as --{name} VALUE.")
 
 
-def _parts(annotation: Any) -> Iterator[Any]:
-    """The forms that a setting may have."""
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    """The types of a union, or the one type."""
     if get_origin(annotation) is Annotated:
-        yield from _parts(get_args(annotation)[0])
+        yield from _alternatives(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):
         for part in get_args(annotation):
-            yield from _parts(part)
+            yield from _alternatives(part)
     else:
         yield annotation
 
 
 def _takes_many(annotation: Any) -> bool:
-    return any(get_origin(part) is tuple for part in _parts(annotation))
+    return any(get_origin(part) is tuple for part in _alternatives(annotation))
 
 
 def _metavar(annotation: Any) -> str:
-    """Such as INT|{auto}."""
-    return "|".join(_form(part) for part in _parts(annotation))
+    """For example INT|{auto}."""
+    return "|".join(_form(part) for part in _alternatives(annotation))
 
 
 def _form(part: Any) -> str:

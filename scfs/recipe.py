@@ -16,7 +16,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"No recipe at {path}; scfs recipes lists those that go by name.") from None
+        raise UserError(f"No recipe at {path}; scfs recipes lists the built-in ones.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML: {error}.") from None
     except OSError as error:
@@ -24,23 +24,23 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def check(model: type[S], values: Mapping[str, Any], flags: Mapping[str, Any] | None = None) -> S:
-    """Values of a recipe, with flags on top, as settings; or the first mistake in one sentence."""
+    """Settings from the values of a recipe, overridden by flags; raises a UserError for the first mistake."""
     merged = {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
     known = set(setting_names(model))
     for name, value in (flags or {}).items():
         if name not in known:
             raise unknown_setting(name, known)
-        place = merged
+        section_values = merged
         *sections, key = name.split(".")
         for section in sections:
-            place = place.setdefault(section, {})
-            if not isinstance(place, dict):
+            section_values = section_values.setdefault(section, {})
+            if not isinstance(section_values, dict):
                 raise UserError(f"'{section}' in the recipe must be a section, [{section}], not a value.")
-        place[key] = value
+        section_values[key] = value
     try:
         return model.model_validate(merged)
     except ValidationError as error:
-        raise _sentence(error, known) from None
+        raise _as_user_error(error, known) from None
 
 
 def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -53,16 +53,16 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def unknown_setting(name: str, known: set[str]) -> UserError:
-    """The error for a name that no setting has, with the nearest one."""
+    """The error for an unknown setting, with the closest match."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not nearest:  # the right setting in the wrong section, or none
         nearest = [full for full in known if full.rpartition(".")[2] == name.rpartition(".")[2]]
-    hint = f"Did you mean '{nearest[0]}'?" if nearest else "See --help for the settings there are."
+    hint = f"Did you mean '{nearest[0]}'?" if nearest else "--help lists the settings."
     return UserError(f"Unknown setting '{name}'. {hint}")
 
 
-def _sentence(error: ValidationError, known: set[str]) -> UserError:
-    """The first mistake; where a setting has several forms, all that it could have been."""
+def _as_user_error(error: ValidationError, known: set[str]) -> UserError:
+    """The first mistake; if a setting may take several forms, all of them."""
     first, *rest = error.errors()
     if isinstance(raised := first.get("ctx", {}).get("error"), UserError):
         return raised
@@ -72,6 +72,6 @@ def _sentence(error: ValidationError, known: set[str]) -> UserError:
         return unknown_setting(name, known)
     depth = len(name.split("."))
     same = [first, *(other for other in rest if [str(part) for part in other["loc"]][:depth] == path[:depth])]
-    wishes = dict.fromkeys(e["msg"].removeprefix("Input should be ").partition(", unable")[0] for e in same)
+    allowed = dict.fromkeys(e["msg"].removeprefix("Input should be ").partition(", unable")[0] for e in same)
     given = first["input"] if len(same) == 1 or not isinstance(first["input"], dict) else "that"
-    return UserError(f"Setting '{name}' cannot be {given!r}; it should be {' or '.join(wishes)}.")
+    return UserError(f"Setting '{name}' cannot be {given!r}; it should be {' or '.join(allowed)}.")

@@ -39,9 +39,9 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 
-def read_flags(words: Sequence[str]) -> dict[str, Any]:
-    """Flags of `scfs pretrain` as settings by their full names."""
-    return CommandParser(COMMANDS["pretrain"], Config()).read(words).flags
+def read_flags(args: Sequence[str]) -> dict[str, Any]:
+    """Flags of `scfs pretrain` as settings by full name."""
+    return CommandParser(COMMANDS["pretrain"], Config()).read(args).flags
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def tiny_recipe(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def trained(tiny_recipe: Path, tmp_path: Path) -> Path:
-    """The folder of a tiny run that is done."""
+    """The folder of a finished tiny run."""
     folder = tmp_path / "trained"
     assert main(["pretrain", str(tiny_recipe), "--run.folder", str(folder)]) == 0
     return folder
@@ -94,9 +94,9 @@ def photos(tmp_path: Path) -> Path:
 def scfs(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run the command line in this process: (exit code, standard output, standard error)."""
 
-    def call(*words: object) -> tuple[int, str, str]:
-        code = main([str(word) for word in words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+    def call(*args: object) -> tuple[int, str, str]:
+        code = main([str(arg) for arg in args])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return call

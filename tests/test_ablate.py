@@ -28,7 +28,7 @@ def test_rows_are_the_papers(tiny, table):
     assert len(set(settings)) == len(rows)
 
 
-def test_probe_blocks_follow_the_backbone():
+def test_probe_blocks_depend_on_the_backbone():
     """The paper: the last four blocks of ViT-S, the last of ViT-B."""
     assert probe_blocks("vit_small_patch16_224") == 4
     assert probe_blocks("vit_base_patch16_224") == 1
@@ -37,21 +37,21 @@ def test_probe_blocks_follow_the_backbone():
 
 @pytest.mark.parametrize(("backbone", "blocks"), [("vit_base_patch16_224", 1), ("resnet10_half", 4)])
 def test_every_run_is_probed_with_the_blocks_of_its_backbone(tiny, tmp_path, monkeypatch, backbone, blocks):
-    asked = []
+    seen = []
 
     def linear(_, settings, __):
-        asked.append(settings.blocks)
+        seen.append(settings.blocks)
         return [Metric("top-1", 0.5)]
 
     monkeypatch.setattr(job, "linear", linear)
     monkeypatch.setattr(job, "knn", lambda *_: [Metric("k=20 top-1", 0.4)])
     (tmp_path / job.TRAINED).touch()
     metrics = job._train_and_score(tmp_path, tiny(backbone__name=backbone), Ablate(), None)
-    assert asked == [blocks]
+    assert seen == [blocks]
     assert {name: metric.value for name, metric in metrics.items()} == {"k-NN": 0.4, "linear": 0.5}
 
 
-def test_paper_scores_stand_beside_the_papers_optimizer_only():
+def test_the_papers_scores_are_shown_for_its_optimizer_only():
     names = ("imagenet100_base", "imagenet100_r101", "imagenet100_vit_s", "imagenet100_vit_b")
     configs = [check(Config, read_toml(RECIPES / f"{name}.toml")) for name in names]
     rows = TABLES["backbones"](configs, Ablate())
@@ -69,21 +69,21 @@ def test_paper_scores_stand_beside_the_papers_optimizer_only():
         ("imagenet100_vit_s", "resnet50", "imagenet100_base"),
     ],
 )
-def test_a_backbone_that_the_recipe_would_train_badly_is_refused(recipe, backbone, named):
+def test_a_backbone_that_does_not_suit_the_recipe_is_refused(recipe, backbone, named):
     config = check(Config, read_toml(RECIPES / f"{recipe}.toml"))
     assert len(TABLES["backbones"]([config], Ablate(backbones=(config.backbone.name,)))) == 2
-    with pytest.raises(UserError, match=f"not for {backbone}; in place of --backbones .* such as {named}"):
+    with pytest.raises(UserError, match=f"not for {backbone}; instead of --backbones .* such as {named}"):
         TABLES["backbones"]([config], Ablate(backbones=(config.backbone.name, backbone)))
 
 
 def test_layers_of_another_contrast(tiny):
-    """One that has a search keeps it, without the paper's scores, which are those of SCFS."""
+    """A contrast with a search is used as it is, without the paper's scores, which are for SCFS."""
     rows = TABLES["layers"]([tiny(method__contrast="roi-crop")], Ablate())
     assert [row.config.method.contrast for row in rows] == ["roi-crop"] * 3
     assert [row.paper for row in rows] == [None] * 3
 
 
-def test_a_table_is_made_once_and_gone_on_with(scfs, tiny_recipe, photos, tmp_path, monkeypatch):
+def test_an_interrupted_table_is_resumed_without_repeating_work(scfs, tiny_recipe, photos, tmp_path, monkeypatch):
     command = ("ablate", "layers", tiny_recipe, "--seeds", 0, "--linear", "cached", "--linear_epochs", 2)
     command = (*command, "--data", photos, "--folder", tmp_path / "table", "--optim.epochs", 1)
     trained = []
@@ -92,17 +92,17 @@ def test_a_table_is_made_once_and_gone_on_with(scfs, tiny_recipe, photos, tmp_pa
     def stops_at_the_second(config, **options):
         trained.append(config.run.folder)
         if len(trained) == 2:
-            raise KeyboardInterrupt("Stopped after step 1; go on with: scfs pretrain")
+            raise KeyboardInterrupt("Stopped after step 1; resume with: scfs pretrain")
         return pretrain(config, **options)
 
     monkeypatch.setattr(job, "pretrain", stops_at_the_second)
     code, _, err = scfs(*command)
     assert code == 130
     assert "Stopped after step 1 of" in err
-    assert "the same command goes on" in err
+    assert "the same command resumes it" in err
     code, out, err = scfs(*command)
     assert code == 0, err
-    assert len(trained) == 1 + 3  # what was done is not done again
+    assert len(trained) == 1 + 3  # finished runs are not trained again
     assert "layer2 + layer3" in out
     page = (tmp_path / "table" / "table.md").read_text()
     assert "| layer2 | " in page
@@ -112,7 +112,7 @@ def test_a_table_is_made_once_and_gone_on_with(scfs, tiny_recipe, photos, tmp_pa
     [run] = (tmp_path / "table").glob("layer2-seed0")
     assert [result.evaluation for result in read_results(run)] == ["knn", "linear"]
 
-    by_hand = ("knn", run, "--k", 20, "--workers", 0)  # of no concern to the table, though newer
+    by_hand = ("knn", run, "--k", 20, "--workers", 0)  # newer, but not what the table asks for
     for words in (("--data", "scenes:20,10"), ("--data", photos, "--size", 48)):
         assert scfs(*by_hand, *words)[0] == 0
     code, _, err = scfs(*command, "--data.workers", 1)
@@ -121,7 +121,7 @@ def test_a_table_is_made_once_and_gone_on_with(scfs, tiny_recipe, photos, tmp_pa
     assert (tmp_path / "table" / "table.md").read_text() == page
     code, _, err = scfs(*command[:-1], 3)
     assert code == 2
-    assert "was begun with optim.epochs = 1 for 'layer2'" in err
+    assert "was started with optim.epochs = 1 for 'layer2'" in err
 
 
 def test_more_seeds_may_be_added(scfs, tiny_recipe, tmp_path):
@@ -149,7 +149,7 @@ def test_bad_input_is_one_sentence(scfs, tiny_recipe, tmp_path):
         (("modes",), "scfs ablate needs recipes"),
         (("flavours", tiny_recipe), "TABLE cannot be 'flavours'; there are modes"),
         (("modes", tmp_path / "none.toml"), "No recipe at"),
-        (("modes", tiny_recipe, tiny_recipe), "Several recipes are for the backbones' table alone"),
+        (("modes", tiny_recipe, tiny_recipe), "Only table 'backbones' takes several recipes"),
         (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet18"), "Two rows of the table are the same"),
         (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet5O"), "timm has no model"),
         (("modes", tiny_recipe, "--backbone.layers", "layer3", "layer9"), "has no layer 'layer9'"),

@@ -1,4 +1,4 @@
-"""The tool from Python, as the README shows it."""
+"""The Python API, as shown in the README."""
 
 import importlib
 import subprocess
@@ -14,7 +14,7 @@ from scfs.cli import main
 from scfs.errors import UserError
 
 
-def test_the_lines_of_the_readme(tiny_recipe, tmp_path):
+def test_the_example_of_the_readme(tiny_recipe, tmp_path):
     run = scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "run")})
     assert (run / "metrics.jsonl").is_file()
     backbone = scfs.load_backbone(str(run))
@@ -49,7 +49,7 @@ def test_importing_the_package_does_not_import_torch():
 NAMES = ("pretrain", "load_backbone", "knn", "linear", "finetune", "embed", "export", "report", "search_attention")
 
 
-def test_every_name_is_a_function_whatever_was_imported_before():
+def test_every_name_is_a_function_even_after_its_module_is_imported():
     assert {*NAMES} <= {*dir(scfs)} & {*scfs.__all__}
     for module in ("scfs.export", "scfs.pretrain.job"):
         importlib.import_module(module)
@@ -58,7 +58,7 @@ def test_every_name_is_a_function_whatever_was_imported_before():
 
 
 @pytest.mark.parametrize("before", ["", "import scfs.pretrain"])
-def test_a_module_of_the_same_name_is_not_in_the_way(before):
+def test_a_module_of_the_same_name_does_not_hide_the_function(before):
     code = f"""
 import sys, types, scfs
 sys.modules["scfs.api"] = types.SimpleNamespace(pretrain=print)
@@ -89,7 +89,7 @@ def test_evaluations(trained, photos, tmp_path):
         scfs.knn(trained, kk=3)
 
 
-def test_nothing_is_printed_and_all_is_logged(tiny_recipe, tmp_path, capfd, caplog):
+def test_nothing_is_printed_and_everything_is_logged(tiny_recipe, tmp_path, capfd, caplog):
     run = scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "quiet")})
     assert capfd.readouterr() == ("", "")
     assert not caplog.records
@@ -102,15 +102,15 @@ def test_nothing_is_printed_and_all_is_logged(tiny_recipe, tmp_path, capfd, capl
 
 
 def test_the_program_keeps_its_threads_allocator_and_seed(tiny_recipe, tmp_path, monkeypatch):
-    kept = []
-    monkeypatch.setattr(importlib.import_module("scfs.training.cpu"), "keep_freed_memory", lambda: kept.append(1))
+    calls = []
+    monkeypatch.setattr(importlib.import_module("scfs.training.cpu"), "keep_freed_memory", lambda: calls.append(1))
     torch.set_num_threads(2)
     torch.manual_seed(7)
     state = torch.get_rng_state()
     run = scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "run"), "threads": 1})
     common = {"data": "scenes:12,8", "size": 32, "workers": 0, "epochs": 1, "rates": [0.1], "weight_decays": [0]}
     scfs.finetune(run, batch_size=4, **common)
-    assert (torch.get_num_threads(), kept) == (2, [])
+    assert (torch.get_num_threads(), calls) == (2, [])
     assert torch.equal(torch.get_rng_state(), state)
     assert main(["pretrain", str(tiny_recipe), "--optim.epochs=1", "--run.folder", str(tmp_path / "cli")]) == 0
-    assert kept == [1]
+    assert calls == [1]

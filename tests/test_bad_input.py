@@ -31,14 +31,14 @@ def refused(answer, *parts):
         (["--method.out_dim", "-4"], ["'method.out_dim'", "greater than 0"]),
         (["--method.contrast", "moco"], ["'method.contrast'", "'moco'", "'roi-crop'"]),
         (["--views.global_scale", "0.5"], ["'views.global_scale'"]),
-        (["--views.global_scale", "1", "0.5"], ["views.global_scale", "must rise"]),
+        (["--views.global_scale", "1", "0.5"], ["views.global_scale", "must be ascending"]),
         (["--optim.lr", "nan"], ["'optim.lr'"]),
         (["--optim.lr"], ["'optim.lr' has no value"]),
         (["--seed", "1", "--seed", "2"], ["'seed' is given twice"]),
         (["stray"], ["Unexpected 'stray'"]),
         (["--views.num_local_views", "0"], ["'scfs' needs local views", "num_local_views is 0"]),
         (["--method.contrast", "dino", "--method.data_term", "false"], ["data_term = false leaves no loss"]),
-        (["--method.data_term", "false", "--backbone.layers", "layer2"], ["'layer4' among backbone.layers"]),
+        (["--method.data_term", "false", "--backbone.layers", "layer2"], ["add 'layer4' to backbone.layers"]),
         (["--method.data_term", "false", "--backbone.name", "efficientnet_b0"], ["never train 'net.conv_head.weight'"]),
         (["--optim.accumulate", "4", "--optim.batch_size", "4", "--views.num_local_views", "1"], ["optim.accumulate"]),
         (["--optim.batch_size", "1", "--views.num_local_views", "1"], ["raise optim.batch_size"]),
@@ -52,7 +52,7 @@ def refused(answer, *parts):
             ["--method.objective", "info-nce", "--method.out_dim", "auto", "--method.batch_norm", "true"],
             ["method.batch_norm", "'info-nce' always has batch norms", "omit it"],
         ),
-        (["--method.targets", "student"], ["leaves objective dino no teacher", "'info-nce'"]),
+        (["--method.targets", "student"], ["leaves objective dino without a teacher", "'info-nce'"]),
         (
             ["--method.objective", "info-nce", "--method.out_dim", "auto", "--optim.accumulate", "4"],
             ["two or more at a time", "optim.accumulate"],
@@ -68,7 +68,7 @@ def refused(answer, *parts):
         (["--data.source", "scenes:5"], ["scenes:TRAIN,VAL"]),
         (["--run.device", "cuda:99"], ["Device 'cuda:99' cannot be used"]),
         (["--run.device", "toaster"], ["Device 'toaster' cannot be used"]),
-        (["--resume"], ["--resume needs to know the run"]),
+        (["--resume"], ["--resume needs a run folder"]),
     ],
 )
 def test_pretrain_refuses(scfs, tiny_recipe, tmp_path, monkeypatch, flags, parts):
@@ -97,7 +97,7 @@ def test_recipe_mistakes(scfs, tmp_path, monkeypatch, text, parts):
     assert not (tmp_path / "runs").exists()
 
 
-def test_recipe_that_is_no_text(scfs, tmp_path):
+def test_recipe_that_is_not_text(scfs, tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_bytes(b"\xff\xfe\x00")
     assert refused(scfs("pretrain", recipe), "is not valid TOML")
@@ -148,20 +148,20 @@ def test_a_full_disk_is_one_sentence(scfs, monkeypatch):
 def test_resume_with_another_backbone(scfs, tiny_recipe, tmp_path):
     run = tmp_path / "run"
     assert scfs("pretrain", tiny_recipe, "--run.folder", run, "--optim.epochs", 1)[0] == 0
-    kept = (run / "last.pt").read_bytes()
+    before = (run / "last.pt").read_bytes()
     answer = scfs("pretrain", run, "--resume", "--backbone.name", "resnet18")
     assert refused(answer, "backbone.name = 'resnet10_half', not 'resnet18'")
-    assert (run / "last.pt").read_bytes() == kept
+    assert (run / "last.pt").read_bytes() == before
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04 cut short"])
-def test_knn_of_a_file_that_is_no_checkpoint(scfs, tmp_path, content):
+def test_knn_of_a_file_that_is_not_a_checkpoint(scfs, tmp_path, content):
     path = tmp_path / "weights.pt"
     path.write_bytes(content)
     assert refused(scfs("knn", path, "--data", "scenes:8,4"), "is not a checkpoint of scfs")
 
 
-def test_knn_of_somebody_elses_file(scfs, tmp_path):
+def test_knn_of_a_foreign_file(scfs, tmp_path):
     torch.save({"model": torch.zeros(3)}, tmp_path / "weights.pt")
     assert refused(scfs("knn", tmp_path / "weights.pt", "--data", "scenes:8,4"), "is not a checkpoint of scfs")
 
@@ -216,4 +216,4 @@ def test_the_installed_command_exits_with_2(tmp_path: Path):
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=os.environ)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == "scfs: No recipe at missing.toml; scfs recipes lists those that go by name.\n"
+    assert done.stderr == "scfs: No recipe at missing.toml; scfs recipes lists the built-in ones.\n"

@@ -87,7 +87,7 @@ def test_bare_booleans_take_no_target(scfs, called, words, cached):
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["knn", "--k", "10", "RUN"], ["needs RUN_OR_WEIGHTS", "--k takes every word", "after --"]),
+        (["knn", "--k", "10", "RUN"], ["needs RUN_OR_WEIGHTS", "--k takes every value", "after --"]),
         (["linear", "RUN", "--cached=maybe"], ["'cached' cannot be 'maybe'", "true or false"]),
         (["linear", "RUN", "--cached", "--no-cached"], ["'cached' is given twice"]),
         (["finetune", "RUN", "--from", "scratch", "--start", "scratch"], ["'start' is given twice"]),

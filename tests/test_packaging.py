@@ -1,4 +1,4 @@
-"""The wheel is complete: installed away from the repository it helps, trains and carries its types."""
+"""The wheel is complete: installed outside the repository it prints help, trains and has type hints."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def run(*words: object, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """The wheel, built without network from a copy of the sources: the repository stays as it is."""
+    """The wheel, built without network from a copy of the sources: the repository is not changed."""
     folder = tmp_path_factory.mktemp("wheel")
     sources = folder / "sources"
     shutil.copytree(REPO / "scfs", sources / "scfs", ignore=shutil.ignore_patterns("__pycache__"))
@@ -42,7 +42,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """A virtual environment with the wheel, which borrows torch and the like from this one but not its scfs."""
+    """A virtual environment with the wheel, which borrows torch and other packages from this one, but not its scfs."""
     home = tmp_path_factory.mktemp("installed") / "venv"
     venv.EnvBuilder(symlinks=True).create(home)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", home / "bin" / "python")
@@ -71,7 +71,7 @@ def test_the_installed_package_is_not_the_repositorys(installed, tmp_path):
     assert version == declared
 
 
-def test_the_installed_command_helps_and_trains(installed, tiny_recipe, tmp_path):
+def test_the_installed_command_prints_help_and_trains(installed, tiny_recipe, tmp_path):
     assert run(installed / "bin" / "scfs", "--help", cwd=tmp_path).startswith("usage: scfs")
     assert run(installed / "bin" / "scfs", "recipes", "transfer", cwd=tmp_path).startswith("# Transfer by fine-tuning")
     run(installed / "bin" / "scfs", "pretrain", tiny_recipe, "--optim.epochs", 1, cwd=tmp_path)
@@ -79,7 +79,7 @@ def test_the_installed_command_helps_and_trains(installed, tiny_recipe, tmp_path
 
 
 def test_help_is_quick(tmp_path):
-    """As a share of the time to import torch, measured in turns: a machine may be slow, or busy."""
+    """As a fraction of the time to import torch, measured in turns: a machine may be slow or busy."""
     words = {"help": ("-m", "scfs", "--help"), "torch": ("-c", "import torch")}
     best = dict.fromkeys(words, float("inf"))
     for _ in range(3):
@@ -90,5 +90,5 @@ def test_help_is_quick(tmp_path):
     assert best["help"] <= MAX_HELP * best["torch"], best
 
 
-def test_the_citation_is_of_this_version():
+def test_the_citation_names_this_version():
     assert f"\nversion: {__version__}\n" in (REPO / "CITATION.cff").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ def test_defaults_are_the_papers_200_epochs_on_imagenet():
     assert (config.views.global_size, config.views.local_size, config.views.num_local_views) == (224, 96, 8)
 
 
-def test_flags_win_over_the_recipe_and_keep_the_rest():
+def test_flags_override_the_recipe_and_nothing_else():
     recipe = {"seed": 3, "optim": {"epochs": 7, "batch_size": 8, "final_lr": 0.0, "warmup_epochs": 1}}
     config = check(Config, recipe, read_flags(["--optim.epochs", "9", "--views.global_scale=auto"]))
     assert (config.seed, config.optim.epochs, config.optim.batch_size) == (3, 9, 8)
@@ -41,7 +41,7 @@ def test_settings_are_frozen():
         Config().seed = 1
 
 
-def test_a_setting_in_the_wrong_section_is_found():
+def test_a_setting_in_the_wrong_section_gets_a_hint():
     with pytest.raises(UserError, match=r"Did you mean 'method\.momentum'\?"):
         check(Config, {"optim": {"momentum": 0.9}})
 
@@ -75,7 +75,7 @@ def test_the_command_line_imports_torch_only_for_a_job():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-def test_help_may_be_cut_short_by_a_pipe(tiny_recipe):
+def test_help_may_be_piped_to_head(tiny_recipe):
     words = f"{sys.executable} -m scfs pretrain {tiny_recipe} --help | head -n 3"
     done = subprocess.run(words, shell=True, capture_output=True, text=True)
     assert done.stdout.startswith("usage: scfs pretrain")

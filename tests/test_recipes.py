@@ -1,4 +1,4 @@
-"""Every recipe says what it takes and gives, has the settings it promises, builds, and takes a step."""
+"""Every recipe states its cost and result, has the settings it names, builds, and takes a step."""
 
 import functools
 import math
@@ -23,7 +23,7 @@ from scfs.runs.layout import read_metrics
 RECIPES = sorted(FOLDER.glob("*.toml"))
 IMAGENET = 1_281_167
 
-# What the paper says of its runs: contrast, backbone, batch, epochs, peak learning rate.
+# The runs of the paper: contrast, backbone, batch, epochs, peak learning rate.
 PAPER = {
     "imagenet_r50_200": ("scfs", "resnet50", 256, 200, 0.1),
     "imagenet_r50_800": ("scfs", "resnet50", 1024, 800, 0.4),
@@ -44,8 +44,8 @@ SMALL = {
     **{"optim.epochs": 1, "optim.batch_size": 4, "optim.warmup_epochs": 0, "optim.final_lr": 0},
     **{"run.log_every_steps": 1, "run.knn_every_epochs": 0, "run.device": "cpu", "run.threads": 1},
 }
-# In place of networks that take long to build.
-STAND_INS = {
+# Smaller networks, which take less time to build.
+SMALL_BACKBONES = {
     **{"resnet50": "resnet10_half", "resnet101": "resnet10_half"},
     **{"vit_small_patch16_224": "vit_tiny_patch16_224", "vit_base_patch16_224": "vit_tiny_patch16_224"},
 }
@@ -58,7 +58,7 @@ def load(path: Path) -> Config:
 
 
 def commands_of(path: Path) -> list[list[str]]:
-    """The words after `pretrain` of each command of the header; lines of flags go on with the command before."""
+    """The words after `pretrain` of each command of the header; a line of flags continues the previous command."""
     commands: list[list[str]] = []
     for line in read_header(path).fields["command"]:
         _, pretrain, rest = line.partition("scfs pretrain ")
@@ -84,7 +84,7 @@ def test_header(path):
 
 
 @each_recipe
-def test_every_setting_that_is_mentioned_exists(path):
+def test_every_setting_in_the_text_exists(path):
     text = path.read_text(encoding="utf-8")
     assert {*re.findall(r"--([a-z]+\.[a-z_]+)", text)} <= {*setting_names(Config)}
     assert all(len(line) <= 120 for line in text.splitlines())
@@ -116,7 +116,7 @@ def test_settings_of_the_paper(name):
 
 
 @pytest.mark.parametrize("name", ["imagenet100_vit_s", "imagenet100_vit_b"])
-def test_vits_train_as_dinos(name):
+def test_vits_have_dinos_settings(name):
     config = load(FOLDER / f"{name}.toml")
     assert (config.optim.name, config.backbone.drop_path) == ("adamw", 0.1)
     assert (config.optim.weight_decay, config.optim.final_weight_decay) == (0.04, 0.4)
@@ -133,7 +133,7 @@ def test_the_ablations_are_flags():
 
 @functools.cache
 def build_on_meta(config: Config) -> SCFS:
-    """The method at its own size, and a pass of both sizes of views, without data; once for recipes that agree."""
+    """The method at its own size, and a pass of both sizes of views, without data; once per distinct configuration."""
     with torch.device("meta"):
         method = build_method(config)
         backbone = method.student.backbone
@@ -157,7 +157,7 @@ def test_builds_at_its_own_size(path):
 @each_recipe
 def test_takes_a_step(path, scfs, tmp_path):
     config, run = load(path), tmp_path / "run"
-    name = STAND_INS.get(config.backbone.name, config.backbone.name)
+    name = SMALL_BACKBONES.get(config.backbone.name, config.backbone.name)
     flags = {**SMALL, "backbone.name": name, "run.folder": run}
     if config.method.objective != "dino":
         del flags["method.out_dim"]

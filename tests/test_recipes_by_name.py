@@ -1,4 +1,4 @@
-"""Recipes are part of the package and go by name; runs and folders of photos take their place."""
+"""Recipes are part of the package and are given by name; a run or a folder of photos may be given instead."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ def test_names_and_paths():
     [
         ("quickstrat", "pretrain", "did you mean quickstart"),
         ("semi_supervised", "finetune", "semi_supervised_1 or semi_supervised_10"),
-        ("xyz", "finetune", "there are semi_supervised_1, "),
+        ("xyz", "finetune", "choose one of semi_supervised_1, "),
     ],
 )
 def test_unknown_names(name, kind, hint):
@@ -33,19 +33,19 @@ def test_unknown_names(name, kind, hint):
         read_recipe(name, kind)
 
 
-def test_the_list_and_one_of_it(scfs):
+def test_listing_recipes_and_printing_one(scfs):
     code, out, _ = scfs("recipes")
     assert code == 0
     for kind in ("pretrain", "finetune"):
         assert f"For scfs {kind}:" in out
         assert all(f"\n{name}\n" in out for name in recipe_names(kind))
-    assert "    The demo: SCFS learns on the embedded scenes.\n    command   scfs pretrain quickstart\n" in out
+    assert "    The demo: SCFS on the embedded scenes.\n    command   scfs pretrain quickstart\n" in out
     assert scfs("recipes", "quickstart")[1] == (RECIPES / "quickstart.toml").read_text(encoding="utf-8")
     assert "fraction" in tomllib.loads(scfs("recipes", "semi_supervised_1")[1])
     assert "did you mean transfer?" in scfs("recipes", "tranfser")[2]
 
 
-def test_a_folder_of_photos_is_trained_on_with_own_photos(scfs, photos, tmp_path, monkeypatch):
+def test_a_folder_of_photos_uses_the_settings_of_own_photos(scfs, photos, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["--optim.batch_size", "999", "--data.workers", "0"]  # more than there are: refused after the settings
     code, out, err = scfs("pretrain", photos, *words)
@@ -58,7 +58,7 @@ def test_a_folder_of_photos_is_trained_on_with_own_photos(scfs, photos, tmp_path
     assert check(Config, starting_point(str(photos), {}).values) == expected
 
 
-def test_a_name_wins_over_a_folder_and_a_run_over_a_name(trained, tmp_path, monkeypatch):
+def test_a_recipe_takes_precedence_over_a_folder_and_a_run_over_a_recipe(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quickstart").mkdir()
     assert starting_point("quickstart", {}).values["data"]["source"] == "scenes"
@@ -67,7 +67,7 @@ def test_a_name_wins_over_a_folder_and_a_run_over_a_name(trained, tmp_path, monk
     assert starting_point("quickstart", {}).values["data"]["source"] == "scenes:12,8"
 
 
-def test_auto_chooses_anew_for_another_run(scfs, trained, tmp_path):
+def test_auto_chooses_again_for_a_new_run(scfs, trained, tmp_path):
     first, other = read_toml(trained / "settings.toml"), tmp_path / "other"
     assert first["views"]["local_scale"] == [0.05, 0.14]
     assert scfs("pretrain", trained, "--method.variant", "released", "--run.folder", other, "--optim.epochs", 1)[0] == 0
@@ -77,7 +77,7 @@ def test_auto_chooses_anew_for_another_run(scfs, trained, tmp_path):
     assert starting_point(str(trained), {}, resume=True).values["views"]["local_scale"] == [0.05, 0.14]
 
 
-def test_what_was_given_stays_given(scfs, tiny_recipe, tmp_path):
+def test_explicit_settings_of_a_run_are_not_auto_again(scfs, tiny_recipe, tmp_path):
     run, flags = tmp_path / "run", ["--views.local_scale", "0.1", "0.2", "--optim.epochs", "1"]
     assert scfs("pretrain", tiny_recipe, "--run.folder", run, *flags)[0] == 0
     assert scfs("pretrain", run, "--resume", "--run.checkpoint_every_steps", 7)[0] == 0
@@ -87,16 +87,16 @@ def test_what_was_given_stays_given(scfs, tiny_recipe, tmp_path):
     assert values["run"]["checkpoint_every_steps"] == 7
 
 
-def test_a_run_without_a_record_of_auto_is_taken_as_it_is(tmp_path):
+def test_a_run_without_a_record_of_auto_is_used_unchanged(tmp_path):
     with tarfile.open(REPO / "tests" / "runs" / "run_of_0.1.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     values = starting_point(str(tmp_path / "old_run"), {}).values
-    kept = read_toml(tmp_path / "old_run" / "settings.toml")
-    assert values == {**kept, "run": {**kept["run"], "folder": "auto"}}
+    saved = read_toml(tmp_path / "old_run" / "settings.toml")
+    assert values == {**saved, "run": {**saved["run"], "folder": "auto"}}
     shutil.rmtree(tmp_path / "old_run")
 
 
-def test_the_demos_figures_are_the_same_everywhere():
+def test_the_demos_numbers_are_the_same_everywhere():
     header = (RECIPES / "quickstart.toml").read_text(encoding="utf-8")
     start, end = re.search(r"from ([\d.]+) % .* to ([\d.]+) %", header).groups()
     minutes = re.search(r"# time +([\d.]+) minutes", header)[1]

@@ -31,11 +31,11 @@ from scfs.runs.results import read_results
 from scfs.runs.resume import flat
 from scfs.training.resumable import FREE
 
-TRAINED = "trained"  # marks a run that is done
+TRAINED = "trained"  # marks a finished run
 
 
 class Scoring(NamedTuple):
-    """An evaluation that every run gets: its column in the table, the metric shown there, and how it is done."""
+    """An evaluation of every run: its column in the table, the metric shown there, its job and its settings."""
 
     column: str
     evaluation: str
@@ -44,16 +44,16 @@ class Scoring(NamedTuple):
     settings: Evaluation
 
 
-def ablate(what: str, configs: Sequence[Config], settings: Ablate, console: Console) -> Path:
+def ablate(name: str, configs: Sequence[Config], settings: Ablate, console: Console) -> Path:
     """Train and score the rows of one of the paper's tables, each with several seeds: the `scfs ablate` command.
 
-    What is done already is skipped, and what was begun goes on. Returns the page with the table.
+    Finished work is skipped, interrupted work resumed. Returns the Markdown file with the table.
     """
-    folder = Path(settings.folder or f"runs/ablate-{what}")
-    rows = TABLES[what](configs, settings)
+    folder = Path(settings.folder or f"runs/ablate-{name}")
+    rows = TABLES[name](configs, settings)
     device = distributed.choose_device(configs[0].run.device)
     with distributed.process_group(device):
-        distributed.on_rank_zero(lambda: _begin(folder, rows, settings))
+        distributed.on_rank_zero(lambda: _open_folder(folder, rows, settings))
         measured: dict[str, list[Measured]] = {}
         for row in rows:
             for seed in settings.seeds:
@@ -62,31 +62,31 @@ def ablate(what: str, configs: Sequence[Config], settings: Ablate, console: Cons
                 console.rule(f"{row.name}, seed {seed}")
                 metrics = _train_and_score(run, config, settings, console)
                 measured.setdefault(row.name, []).append(Measured(metrics, *_cost(run, config)))
-        return Path(distributed.on_rank_zero(lambda: str(write_table(folder, what, rows, measured, settings, console))))
+        return Path(distributed.on_rank_zero(lambda: str(write_table(folder, name, rows, measured, settings, console))))
 
 
 def _file_name(row: TableRow) -> str:
     return re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-")
 
 
-def _begin(folder: Path, rows: Sequence[TableRow], settings: Ablate) -> None:
-    """A new folder, or one that was begun with the same rows; more rows and seeds may be added."""
+def _open_folder(folder: Path, rows: Sequence[TableRow], settings: Ablate) -> None:
+    """Create the folder, or check that it was started with the same rows; rows and seeds may be added."""
     _check(rows, settings)
     path = folder / "rows.json"
-    begun, wanted = read_json(path, {}), {row.name: _kept(row.config) for row in rows}
-    for row, settings_of_row in wanted.items():
-        before = _kept(Config()) | begun.get(row, settings_of_row)  # a setting that came later had its default
+    started, requested = read_json(path, {}), {row.name: _row_settings(row.config) for row in rows}
+    for row, settings_of_row in requested.items():
+        before = _row_settings(Config()) | started.get(row, settings_of_row)  # settings added since had their defaults
         for name, value in settings_of_row.items():
             if before.get(name) != value:
                 raise UserError(
-                    f"{folder} was begun with {name} = {before.get(name)!r} for '{row}', not {value!r}; "
+                    f"{folder} was started with {name} = {before.get(name)!r} for '{row}', not {value!r}; "
                     "choose another --folder."
                 )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"Cannot create {folder}: {error.strerror}; choose another --folder.") from None
-    write_json(path, begun | wanted)
+    write_json(path, started | requested)
 
 
 def _check(rows: Sequence[TableRow], settings: Ablate) -> None:
@@ -95,9 +95,9 @@ def _check(rows: Sequence[TableRow], settings: Ablate) -> None:
         raise UserError("Two rows of the table are the same; give each backbone, or number of local views, once.")
     if len({*settings.seeds}) < len(settings.seeds):
         raise UserError("A seed is given twice and would count twice; give each of --seeds once.")
-    for source, classes in {(_scored_on(row.config, settings), _classes(row.config, settings)) for row in rows}:
+    for source, classes in {(_eval_data(row.config, settings), _eval_classes(row.config, settings)) for row in rows}:
         open_labelled(source, classes=classes)
-    num_images: dict[str, int] = {}  # by data, which rows mostly share
+    num_images: dict[str, int] = {}  # by data settings, which most rows share
     for row in rows:
         data, key = row.config.data, row.config.data.model_dump_json()
         if key not in num_images:
@@ -107,40 +107,40 @@ def _check(rows: Sequence[TableRow], settings: Ablate) -> None:
             build_method(config)
 
 
-def _kept(config: Config) -> dict[str, Any]:
-    """The settings that make a row what it is."""
+def _row_settings(config: Config) -> dict[str, Any]:
+    """The settings that define a row."""
     values = flat(config.model_dump(mode="json", exclude={"seed"}))
     return {name: value for name, value in values if not is_free(name)}
 
 
-def _scored_on(config: Config, settings: Ablate) -> str:
+def _eval_data(config: Config, settings: Ablate) -> str:
     return settings.data or config.data.source
 
 
-def _classes(config: Config, settings: Ablate) -> str:
-    """The recipe's class list is of its own data."""
+def _eval_classes(config: Config, settings: Ablate) -> str:
+    """The recipe's class list, which applies to the recipe's data only."""
     return "" if settings.data else config.data.classes
 
 
 def _train_and_score(run: Path, config: Config, settings: Ablate, console: Console) -> dict[str, Metric]:
-    """The metrics of a run by column; it is trained first if it is not yet."""
+    """The metrics of a run by column; trains it first if needed."""
     if not (run / TRAINED).exists():
         _pretrain(run, config, console)
         distributed.on_rank_zero((run / TRAINED).touch)
     metrics: dict[str, Metric] = {}
     for scoring in _scorings(config, settings):
-        found = _found(run, scoring)
-        if found is None:
-            found = by_name(scoring.evaluate(str(run), scoring.settings, console))[scoring.metric]
-        metrics[scoring.column] = found
+        metric = _recorded(run, scoring)
+        if metric is None:
+            metric = by_name(scoring.evaluate(str(run), scoring.settings, console))[scoring.metric]
+        metrics[scoring.column] = metric
     return metrics
 
 
 def _scorings(config: Config, settings: Ablate) -> list[Scoring]:
-    """k-NN and, unless it is off, linear probes."""
+    """k-NN and, unless off, linear probes."""
     common: dict[str, Any] = {
-        "data": _scored_on(config, settings),
-        "classes": _classes(config, settings),
+        "data": _eval_data(config, settings),
+        "classes": _eval_classes(config, settings),
         "device": config.run.device,
         "workers": config.data.workers,
         "size": config.views.global_size,
@@ -154,18 +154,18 @@ def _scorings(config: Config, settings: Ablate) -> list[Scoring]:
 
 
 def _pretrain(run: Path, config: Config, console: Console) -> None:
-    there = config.model_copy(update={"run": config.run.model_copy(update={"folder": str(run)})})
+    in_folder = config.model_copy(update={"run": config.run.model_copy(update={"folder": str(run)})})
     try:
-        pretrain(there, name=run.name, resume=True, console=console)
+        pretrain(in_folder, name=run.name, resume=True, console=console)
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(f"{str(stop).partition(';')[0]} of {run}; the same command goes on.") from None
+        raise KeyboardInterrupt(f"{str(stop).partition(';')[0]} of {run}; the same command resumes it.") from None
 
 
-def _found(run: Path, scoring: Scoring) -> Metric | None:
-    """The metric of the last evaluation of a run that was made with the same settings, if there is one."""
-    asked = {**scoring.settings.model_dump(mode="json", exclude={*FREE}), "target": str(run)}
+def _recorded(run: Path, scoring: Scoring) -> Metric | None:
+    """The metric of a run's latest evaluation with the same settings, if any."""
+    expected = {**scoring.settings.model_dump(mode="json", exclude={*FREE}), "target": str(run)}
     for result in reversed(distributed.on_rank_zero(lambda: read_results(run))):
-        is_same = all(result.settings.get(name) == value for name, value in asked.items())
+        is_same = all(result.settings.get(name) == value for name, value in expected.items())
         metrics = by_name(result.metrics)
         if result.evaluation == scoring.evaluation and scoring.metric in metrics and is_same:
             return metrics[scoring.metric]
@@ -173,7 +173,7 @@ def _found(run: Path, scoring: Scoring) -> Metric | None:
 
 
 def _cost(run: Path, config: Config) -> tuple[float, float]:
-    """Images a second while training, and the hours that all of them took at that speed."""
+    """Images per second during training, and the hours the whole run took at that speed."""
     rows = layout.read_metrics(run)
     speeds = [row["images_per_second"] for row in rows if "images_per_second" in row]
     if not speeds:

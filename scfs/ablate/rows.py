@@ -14,13 +14,13 @@ from scfs.errors import UserError
 from scfs.recipe import check
 
 PAPER = (
-    "The paper's figures are of 100 classes of ImageNet, 200 epochs, batch 256; ResNet-50 where no backbone is named."
+    "The paper's numbers are for 100 classes of ImageNet, 200 epochs, batch 256, and ResNet-50 if no backbone is named."
 )
 DINO, SCFS = "DINO", "SCFS"
 CONTRASTS = {DINO: "dino", SCFS: "scfs"}
 VIT_BASE_WIDTH = 768  # channels of a ViT-B
-# The paper's optimizers; it gives none for ViTs, which are trained as in DINO.
-OF_RESNETS, OF_VITS = "sgd", "adamw"
+# The paper's optimizers. It gives none for ViTs; theirs is DINO's.
+RESNET_OPTIMIZER, VIT_OPTIMIZER = "sgd", "adamw"
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class TableRow:
     name: str
     config: Config
     paper: tuple[float, float] | None = None
-    series: str = ""  # of a plot against numbers: which line
-    at: int = 0  # and where on it
+    series: str = ""  # the line of the plot it is on
+    x: int = 0  # and its position there
 
 
 def modes(configs: Sequence[Config], _: Ablate) -> list[TableRow]:
@@ -61,8 +61,8 @@ def layers(configs: Sequence[Config], _: Ablate) -> list[TableRow]:
     names = list(config.backbone.layers)
     if config.backbone.layers == "auto":
         names = _architecture(config.backbone.name).layers
-    is_papers = len(names) == 3 and config.method.contrast == "scfs"
-    paper = [(82.0, 86.1), (84.3, 87.5), (84.8, 89.2)] if is_papers else [None] * len(names)
+    matches_paper = len(names) == 3 and config.method.contrast == "scfs"
+    paper = [(82.0, 86.1), (84.3, 87.5), (84.8, 89.2)] if matches_paper else [None] * len(names)
     return [
         TableRow(" + ".join(names[:count]), _changed(config, {"backbone.layers": names[:count]}), paper[count - 1])
         for count in range(1, len(names) + 1)
@@ -77,7 +77,7 @@ def local_views(configs: Sequence[Config], settings: Ablate) -> list[TableRow]:
             f"{name}, {count} local views",
             _changed(config, {"method.contrast": contrast, "views.num_local_views": count}),
             series=name,
-            at=count,
+            x=count,
         )
         for name, contrast in CONTRASTS.items()
         for count in settings.locals
@@ -85,7 +85,7 @@ def local_views(configs: Sequence[Config], settings: Ablate) -> list[TableRow]:
 
 
 def backbones(configs: Sequence[Config], settings: Ablate) -> list[TableRow]:
-    """Table "Experiments on other backbones": those of the recipes, or the named ones with one recipe."""
+    """Table "Experiments on other backbones": those of the recipes, or the given ones with one recipe."""
     paper = {
         ("resnet50", DINO): (81.1, 87.0),
         ("resnet50", SCFS): (84.8, 89.2),
@@ -108,7 +108,7 @@ def backbones(configs: Sequence[Config], settings: Ablate) -> list[TableRow]:
         TableRow(
             f"{name}, {config.backbone.name}",
             _changed(config, {"method.contrast": contrast}),
-            paper.get((config.backbone.name, name)) if _has_papers_optimizer(config) else None,
+            paper.get((config.backbone.name, name)) if _uses_the_papers_optimizer(config) else None,
         )
         for config in configs
         for name, contrast in CONTRASTS.items()
@@ -124,9 +124,9 @@ TABLES: Mapping[str, Callable[[Sequence[Config], Ablate], list[TableRow]]] = {
 
 
 def probe_blocks(backbone: str) -> int:
-    """Blocks whose class tokens a linear probe uses: of a ViT-B or wider the last, of a smaller one the last four.
+    """Last blocks whose class tokens a linear probe uses: one for a ViT-B or wider, four for a smaller ViT.
 
-    This is the paper's protocol (and DINO's); for other backbones, which have no class tokens, it makes no difference.
+    This is the paper's protocol (and DINO's); it has no effect on backbones without class tokens.
     """
     network = _architecture(backbone)
     return 1 if _is_vit(network) and network.num_features >= VIT_BASE_WIDTH else 4
@@ -142,9 +142,9 @@ def _is_vit(network: Backbone) -> bool:
     return getattr(network.net, "cls_token", None) is not None
 
 
-def _has_papers_optimizer(config: Config) -> bool:
-    """Whether the paper's scores may be shown beside those of a row."""
-    return config.optim.name == (OF_VITS if _is_vit(_architecture(config.backbone.name)) else OF_RESNETS)
+def _uses_the_papers_optimizer(config: Config) -> bool:
+    """Whether the paper's scores may be shown next to those of a row."""
+    return config.optim.name == (VIT_OPTIMIZER if _is_vit(_architecture(config.backbone.name)) else RESNET_OPTIMIZER)
 
 
 def _check_optimizer(config: Config, name: str) -> None:
@@ -152,13 +152,13 @@ def _check_optimizer(config: Config, name: str) -> None:
     network, optimizer = _architecture(name), config.optim.name
     if _is_vit(network) == _is_vit(_architecture(config.backbone.name)):
         return
-    if optimizer == (OF_RESNETS if _is_vit(network) else OF_VITS):
+    if optimizer == (RESNET_OPTIMIZER if _is_vit(network) else VIT_OPTIMIZER):
         recipe = "imagenet100_base"
         if _is_vit(network):
             recipe = "imagenet100_vit_b" if network.num_features >= VIT_BASE_WIDTH else "imagenet100_vit_s"
         raise UserError(
-            f"The recipe's optimizer, {optimizer}, is for {config.backbone.name} and not for {name}; in place of "
-            f"--backbones give several recipes, for this one such as {recipe}."
+            f"The recipe's optimizer, {optimizer}, is for {config.backbone.name}, not for {name}; instead of "
+            f"--backbones give several recipes, such as {recipe} for this one."
         )
 
 
@@ -173,7 +173,7 @@ def _need_local_views(config: Config, *names: str) -> None:
 
 def _one(configs: Sequence[Config]) -> Sequence[Config]:
     if len(configs) > 1:
-        raise UserError("Several recipes are for the backbones' table alone; give one.")
+        raise UserError("Only table 'backbones' takes several recipes; give one.")
     return configs
 
 

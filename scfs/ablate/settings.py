@@ -6,16 +6,20 @@ from scfs.config import Count, Positive, Settings, as_names
 
 
 class Ablate(Settings):
-    """How the rows of a table are trained and scored; settings with a dot are of the recipe."""
+    """How the rows of a table are trained and scored; settings with a dot are the recipe's."""
 
-    seeds: Annotated[tuple[Count, ...], BeforeValidator(as_names)] = Field((0, 1, 2), description="a run of each row")
+    seeds: Annotated[tuple[Count, ...], BeforeValidator(as_names)] = Field(
+        (0, 1, 2), description="seeds; every row is trained with each"
+    )
     locals: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = Field(
-        (2, 4, 6, 8), description="numbers of local views, for the table of that name"
+        (2, 4, 6, 8), description="numbers of local views, for table locals"
     )
     backbones: Annotated[tuple[str, ...], BeforeValidator(as_names)] = Field(
-        (), description="timm models, for the table of that name; none: those of the recipes given"
+        (), description="timm models, for table backbones; none: those of the recipes"
     )
-    data: str = Field("", description="labelled images to score on; empty: those of the recipe")
-    linear: Literal["live", "cached", "off"] = Field("live", description="how linear probes are trained, if at all")
+    data: str = Field("", description="labelled images to score on; empty: the recipe's")
+    linear: Literal["live", "cached", "off"] = Field(
+        "live", description="how linear probes are trained; off: not at all"
+    )
     linear_epochs: Positive = 100
     folder: str = Field("", description="where runs, table and plot go; empty: runs/ablate-TABLE")

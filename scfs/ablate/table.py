@@ -13,11 +13,11 @@ from scfs.ablate.settings import Ablate
 from scfs.markdown import markdown_table
 from scfs.runs.metric import Metric
 
-PAPER_COLUMNS = ("k-NN", "linear")  # what the paper's figures of a row are
+PAPER_COLUMNS = ("k-NN", "linear")  # of TableRow.paper
 
 
 class Measured(NamedTuple):
-    """What a run of a row scored, by column, and what it cost."""
+    """The scores of one run of a row, by column, and its cost."""
 
     metrics: Mapping[str, Metric]
     images_per_second: float
@@ -26,15 +26,15 @@ class Measured(NamedTuple):
 
 def write_table(
     folder: Path,
-    what: str,
+    name: str,
     rows: Sequence[TableRow],
     measured: Mapping[str, Sequence[Measured]],
     settings: Ablate,
     console: Console,
 ) -> Path:
-    """Print the table and write it with its plot into the folder; each time anew, from what the runs say."""
+    """Print the table, and write it and its plot to the folder, overwriting earlier ones."""
     columns = _columns(measured)
-    head = ["row", *(cell for name, unit in columns.items() for cell in (f"{name} {unit}".strip(), "paper"))]
+    head = ["row", *(cell for column, unit in columns.items() for cell in (f"{column} {unit}".strip(), "paper"))]
     head += ["images/s", "hours per run"]
     lines = [_line(row, measured[row.name], columns) for row in rows]
     table = Table(*head)
@@ -44,24 +44,24 @@ def write_table(
     hours = sum(run.hours for runs in measured.values() for run in runs)
     probe = {"live": "", "cached": ", linear on cached features (the quick variant)", "off": ", no linear probe"}
     note = (
-        f"Mean, and lowest to highest, over {len(settings.seeds)} seeds{probe[settings.linear]}. "
+        f"Mean (lowest-highest) over {len(settings.seeds)} seeds{probe[settings.linear]}. "
         f"Training took {hours:.1f} hours in all. {PAPER}"
     )
     objectives = sorted({row.config.method.objective for row in rows})
     if objectives != ["dino"]:
-        note += f" Its objective is dino; these rows have {' and '.join(objectives)}."
+        note += f" The paper's objective is dino; these rows use {' and '.join(objectives)}."
     console.print(note, highlight=False)
     page, plot = folder / "table.md", folder / "table.png"
     _plot(plot, rows, measured)
     page.write_text(
-        f"# Ablation: {what}\n\n{markdown_table(head, lines)}\n\n{note}\n\n![{what}]({plot.name})\n", encoding="utf-8"
+        f"# Ablation: {name}\n\n{markdown_table(head, lines)}\n\n{note}\n\n![{name}]({plot.name})\n", encoding="utf-8"
     )
     console.print(f"table  {page}\nplot   {plot}", highlight=False, soft_wrap=True)
     return page
 
 
 def _columns(measured: Mapping[str, Sequence[Measured]]) -> dict[str, str]:
-    """The scores that runs have, in order, with their units."""
+    """The scores of the runs, in order, with their units."""
     return {name: m.unit for runs in measured.values() for run in runs for name, m in run.metrics.items()}
 
 
@@ -85,7 +85,7 @@ def _mean_and_range(metrics: Sequence[Metric]) -> str:
 
 
 def _plot(path: Path, rows: Sequence[TableRow], measured: Mapping[str, Sequence[Measured]]) -> None:
-    """Lines where rows differ by a number, otherwise bars; a panel for each score."""
+    """Lines if rows are points of a series, otherwise bars; a panel per score."""
     columns = _columns(measured)
     figure = Figure(figsize=(5 * len(columns), 4), layout="constrained")
     for axes, (name, unit) in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns.items(), strict=True):
@@ -105,15 +105,15 @@ def _bars(axes: Axes, rows: Sequence[TableRow], values: Mapping[str, Sequence[fl
 
 def _lines(axes: Axes, rows: Sequence[TableRow], values: Mapping[str, Sequence[float]]) -> None:
     for series in dict.fromkeys(row.series for row in rows):
-        mine = [row for row in rows if row.series == series]
-        means, errors = _means([values[row.name] for row in mine])
-        axes.errorbar([row.at for row in mine], means, yerr=errors, marker="o", capsize=4, label=series)
+        points = [row for row in rows if row.series == series]
+        means, errors = _means([values[row.name] for row in points])
+        axes.errorbar([row.x for row in points], means, yerr=errors, marker="o", capsize=4, label=series)
     axes.set_xlabel("local views")
     axes.legend()
 
 
 def _means(values: Sequence[Sequence[float]]) -> tuple[list[float], list[list[float]]]:
-    """Means, and how far below and above them the values go."""
+    """Means, and how far the values extend below and above them."""
     means = [statistics.mean(each) for each in values]
     below = [mean - min(each) for mean, each in zip(means, values, strict=True)]
     above = [max(each) - mean for mean, each in zip(means, values, strict=True)]

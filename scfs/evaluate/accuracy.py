@@ -11,28 +11,28 @@ RESAMPLES, LOW, HIGH = 10_000, 2.5, 97.5  # a 95 % interval
 
 
 class Accuracy(NamedTuple):
-    """Fractions of images whose class is the first guess, or among the first five, and the interval of the first."""
+    """Top-1 and top-5 accuracy, as fractions, and the 95 % interval of top-1."""
 
     top1: float
     top5: float
-    interval: tuple[float, float] = (0.0, 1.0)  # of top1
+    interval: tuple[float, float] = (0.0, 1.0)
 
     @classmethod
     def of(cls, hits: Tensor) -> "Accuracy":
-        """Of hits (images, 2): first guess, first five."""
+        """From hits (images, 2): in the first guess, in the first five."""
         top1, top5 = hits.float().mean(dim=0).tolist()
         return cls(top1, top5, bootstrap_interval([top1], [len(hits)]))
 
     @classmethod
     def per_class(cls, hits: Tensor, labels: Tensor) -> "Accuracy":
-        """The mean over the classes of each one's shares, so that all classes count alike; labels: (images,)."""
-        parts = [hits[labels == label] for label in labels.unique()]
-        top1, top5 = torch.stack([part.float().mean(dim=0) for part in parts]).mean(dim=0).tolist()
-        shares, counts = [float(part[:, 0].float().mean()) for part in parts], [len(part) for part in parts]
-        return cls(top1, top5, bootstrap_interval(shares, counts))
+        """Mean of the accuracies of each class, so that all classes count equally; labels: (images,)."""
+        by_class = [hits[labels == label] for label in labels.unique()]
+        top1, top5 = torch.stack([each.float().mean(dim=0) for each in by_class]).mean(dim=0).tolist()
+        accuracies = [float(each[:, 0].float().mean()) for each in by_class]
+        return cls(top1, top5, bootstrap_interval(accuracies, [len(each) for each in by_class]))
 
     def metrics(self, prefix: str = "", first: str = "top-1") -> list[Metric]:
-        """As evaluations return it; `first` is the name of the first, which is "mean per class" of some data sets."""
+        """As evaluations return them; `first` names the first, which is "mean per class" for some data sets."""
         return [Metric(f"{prefix}{first}", self.top1, self.interval), Metric(f"{prefix}top-5", self.top5)]
 
     def shown(self) -> tuple[str, str, str]:
@@ -41,11 +41,11 @@ class Accuracy(NamedTuple):
         return f"{100 * self.top1:.1f}", f"{100 * low:.1f}-{100 * high:.1f}", f"{100 * self.top5:.1f}"
 
 
-def bootstrap_interval(shares: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
-    """Where the mean of shares would lie in 95 % of test sets drawn from this one, image by image.
+def bootstrap_interval(accuracies: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
+    """95 % bootstrap interval of the mean of accuracies on `counts` images each, resampling images.
 
-    A resample of hits and misses has a binomial number of hits, so that is drawn instead of the images.
+    A resample of hits and misses has a binomial number of hits, so that number is drawn instead of images.
     """
-    drawn = np.random.default_rng(0).binomial(counts, shares, (RESAMPLES, len(counts))) / counts
+    drawn = np.random.default_rng(0).binomial(counts, accuracies, (RESAMPLES, len(counts))) / counts
     low, high = np.percentile(drawn.mean(axis=1), [LOW, HIGH])
     return float(low), float(high)

@@ -22,13 +22,13 @@ class Measure(NamedTuple):
     """What must be the same for metrics to be compared: a row of the table."""
 
     evaluation: str
-    data: str  # as it was given
+    data: str  # as given
     protocol: str
     metric: str
 
     @property
     def order(self) -> list[tuple[str, int]]:
-        """Sorts by words, and by numbers as numbers: k=20 comes before k=100."""
+        """Sort key that compares numbers as numbers: k=20 comes before k=100."""
         return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", "\0".join(self))]
 
 
@@ -36,9 +36,9 @@ Scores = dict[Measure, Metric]
 
 
 def compare(runs: Sequence[str], console: Console) -> Path:
-    """Compare runs by what they scored, print the table and write it down: the `scfs compare` command.
+    """Compare the scores of runs, and print and write the table: the `scfs compare` command.
 
-    Returns the Markdown file; the plot is beside it.
+    Returns the Markdown file; the plot is next to it.
     """
     scores = {run: latest(Path(run)) for run in runs}
     measures = sorted({measure for row in scores.values() for measure in row}, key=lambda measure: measure.order)
@@ -52,7 +52,7 @@ def compare(runs: Sequence[str], console: Console) -> Path:
     for line in lines:
         table.add_row(*line)
     console.print(table)
-    note = f"{TIE}: within the 95 % interval of the best of its row."
+    note = f"{TIE}: within the 95 % interval of the best in its row."
     console.print(note, highlight=False)
     page = layout.free_path("compare", ".md")
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -65,11 +65,11 @@ def compare(runs: Sequence[str], console: Console) -> Path:
 
 
 def latest(run: Path) -> Scores:
-    """The last metric of each measure that a run has."""
+    """The latest metric of each measure of a run."""
     if not (run / layout.SETTINGS).exists():
         raise UserError(f"{run} is not a run folder; give folders that scfs pretrain made.")
     if not (results := read_results(run)):
-        raise UserError(f"{run} has no results yet; score it first, such as with: scfs knn {run} --data FOLDER.")
+        raise UserError(f"{run} has no results yet; score it first, for example: scfs knn {run} --data FOLDER.")
     return {
         Measure(result.evaluation, result.data, result.protocol, metric.name): metric
         for result in results
@@ -78,16 +78,16 @@ def latest(run: Path) -> Scores:
 
 
 def _run_names(runs: list[str]) -> list[str]:
-    """Runs are named by their last folder, where that tells them apart."""
+    """Names of runs: their last folders if those differ, otherwise the whole paths."""
     short = [Path(run).resolve().name for run in runs]
     return short if len({*short}) == len(short) else runs
 
 
 def _measure_names(measures: Sequence[Measure]) -> list[str]:
-    """Data is named by its kind and last folder, where that tells it from the others."""
+    """Names of measures; data is named by its kind and last folder if that is unique."""
     short = {source: _short(source) for source in {measure.data for measure in measures}}
-    times = Counter(short.values())
-    names = {source: name if times[name] == 1 else source for source, name in short.items()}
+    counts = Counter(short.values())
+    names = {source: name if counts[name] == 1 else source for source, name in short.items()}
     return [f"{m.metric} ({', '.join(filter(None, (m.evaluation, names[m.data], m.protocol)))})" for m in measures]
 
 
@@ -114,9 +114,9 @@ def _save_plot(path: Path, scores: dict[str, Scores], names: dict[Measure, str])
     width = 0.8 / len(scores)
     for axes, (unit, measures) in zip(panels, units.items(), strict=True):
         for i, (run, row) in enumerate(scores.items()):
-            there = [j for j, measure in enumerate(measures) if measure in row]
-            shown = [row[measures[j]] for j in there]
-            positions = [j + width * (i - (len(scores) - 1) / 2) for j in there]
+            present = [j for j, measure in enumerate(measures) if measure in row]
+            shown = [row[measures[j]] for j in present]
+            positions = [j + width * (i - (len(scores) - 1) / 2) for j in present]
             values = [metric.scale * metric.value for metric in shown]
             axes.barh(positions, values, width, xerr=error_bars(shown), capsize=2, label=run)
         axes.set_yticks(range(len(measures)), [names[measure] for measure in measures])

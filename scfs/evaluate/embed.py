@@ -20,12 +20,12 @@ from scfs.data.sources import open_train
 from scfs.data.views import centre_view, normalize
 from scfs.distributed import choose_device, is_rank_zero, process_group
 from scfs.errors import UserError
-from scfs.evaluate.features import extract_shown
+from scfs.evaluate.features import extract_with_progress
 from scfs.evaluate.settings import Embed
 from scfs.runs.files import check_new, write_new
 from scfs.training.cpu import cpu_setup
 
-ROWS = 10_000  # of a part of a Parquet file; its lists cannot hold more than 2^31 numbers together
+ROWS = 10_000  # per row group of a Parquet file, whose lists cannot hold more than 2^31 numbers in all
 
 
 class Match(NamedTuple):
@@ -36,10 +36,10 @@ class Match(NamedTuple):
 
 
 def embed(target: str, data: str, out: Path | None, settings: Embed, console: Console) -> list[Match]:
-    """Write the features of every image of a source, or find the images most like one: the `scfs embed` command.
+    """Write the features of every image of a source, or find the images most similar to one: the `scfs embed` command.
 
-    OUT.npy holds (images, C) float32, and OUT.txt beside it the images' names, one a line; OUT.parquet has both as
-    columns `path` and `feature`. What can be refused is refused before the features are computed.
+    OUT.npy holds (images, C) float32, and OUT.txt next to it the images' names, one per line; OUT.parquet has both,
+    as columns `path` and `feature`. Bad input is refused before any features are computed.
     """
     if out is None and not settings.query:
         raise UserError("scfs embed needs a file to write, or --query IMAGE --nearest K; give one.")
@@ -54,7 +54,7 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     size = loaded.evaluated_size(settings.size)
     backbone = loaded.backbone.to(device).eval()
     with process_group(device), cpu_setup(device):
-        [found] = extract_shown(
+        [found] = extract_with_progress(
             backbone,
             [source],
             size=size,
@@ -76,7 +76,7 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
 
 
 def most_similar(features: Tensor, names: Sequence[str], query: Tensor, k: int) -> list[Match]:
-    """The k images whose features (images, C) have the largest cosine with a query's (C,), most alike first."""
+    """The k images whose features (images, C) have the highest cosine with a query's (C,), most similar first."""
     cosines = F.normalize(features, dim=-1) @ F.normalize(query, dim=-1)
     top = cosines.topk(min(k, len(names)))
     return [Match(*pair) for pair in zip(top.values.tolist(), [names[i] for i in top.indices.tolist()], strict=True)]
@@ -91,7 +91,7 @@ def embed_image(backbone: Backbone, image: Image.Image, size: int) -> Tensor:
 
 
 def check_out(out: Path, names: Sequence[str]) -> None:
-    """Refuse a file that features cannot be written to."""
+    """Refuse an output file that features cannot be written to."""
     if out.suffix not in (".npy", ".parquet"):
         raise UserError(f"Cannot write features to {out}; name it .npy or .parquet.")
     check_new(out)
@@ -107,7 +107,7 @@ def check_out(out: Path, names: Sequence[str]) -> None:
 
 
 def write_features(out: Path, names: Sequence[str], features: Tensor) -> None:
-    """Names and features (images, C) to new files that are either whole or not there."""
+    """Write names and features (images, C) to new files, completely or not at all."""
     values = features.numpy()
     if out.suffix == ".parquet":
         write_new(out, lambda file: _write_parquet(file, names, values, _pyarrow(out)))

@@ -22,7 +22,7 @@ class LabelledFeatures(NamedTuple):
 
 
 class NonFiniteFeaturesError(UserError):
-    """A network gives features that are inf or NaN, which no score can be made of."""
+    """Features are inf or NaN, so that no score can be computed from them."""
 
 
 class Extracted(NamedTuple):
@@ -30,7 +30,7 @@ class Extracted(NamedTuple):
 
     labelled: LabelledFeatures
     indices: list[int]  # of the images, in the source
-    unreadable: list[str]  # name and reason of the others
+    unreadable: list[str]  # name and reason of each other image
 
 
 def extract(
@@ -43,21 +43,21 @@ def extract(
     device: torch.device,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> Extracted:
-    """Pooled features of the centre views of a source; the backbone is left as it was found.
+    """Pooled features of the centre views of a source; the backbone's training mode is restored afterwards.
 
-    Several processes share the images, and each gets all the features.
+    Each process computes its shard of the images, and all get all the features.
     """
     if len(source) < world_size():
-        raise UserError(f"{len(source)} images cannot be shared by {world_size()} processes; start fewer.")
-    share, pin = range(rank(), len(source), world_size()), device.type == "cuda"
-    batches = centre_loader(source, size, share, batch_size=batch_size, workers=workers, pin=pin)
+        raise UserError(f"{len(source)} images cannot be split over {world_size()} processes; start fewer.")
+    shard, pin = range(rank(), len(source), world_size()), device.type == "cuda"
+    batches = centre_loader(source, size, shard, batch_size=batch_size, workers=workers, pin=pin)
     was_training = {module: module.training for module in backbone.modules()}
     backbone.eval()
-    parts = gather(_extract_share(backbone, batches, device, on_batch))
+    shards = gather(_extract_shard(backbone, batches, device, on_batch))
     for module, training in was_training.items():
         module.training = training
-    indices, features, labels = (torch.cat(column) for column in zip(*(part[:3] for part in parts), strict=True))
-    unreadable = [problem for part in parts for problem in part[3]]
+    indices, features, labels = (torch.cat(column) for column in zip(*(each[:3] for each in shards), strict=True))
+    unreadable = [problem for each in shards for problem in each[3]]
     refuse_unreadable(unreadable, len(source))
     if damaged := int((~features.isfinite()).any(dim=1).sum()):
         raise NonFiniteFeaturesError(
@@ -70,9 +70,9 @@ def extract(
 
 
 def effective_rank(features: Tensor) -> float:
-    """How many directions features (images, C) use: the exponential of the entropy of their singular values (RankMe).
+    """Effective rank of features (images, C): the exponential of the entropy of their singular values (RankMe).
 
-    Between 1, all images alike up to a factor, and C; 0 if some are not finite. It needs no labels.
+    Between 1, all features parallel, and C; 0 if some are not finite. It needs no labels.
     """
     if not features.isfinite().all():
         return 0.0
@@ -81,7 +81,7 @@ def effective_rank(features: Tensor) -> float:
     return float(torch.special.entr(fractions).sum().exp())
 
 
-def extract_shown(
+def extract_with_progress(
     backbone: nn.Module,
     sources: Sequence[Source],
     *,
@@ -91,7 +91,7 @@ def extract_shown(
     device: torch.device,
     console: Console,
 ) -> list[Extracted]:
-    """The same of several sources with a progress bar, naming what cannot be read."""
+    """`extract` of several sources, with a progress bar; lists the unreadable images."""
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("features", total=sum(len(range(rank(), len(s), world_size())) for s in sources))
         found = [
@@ -106,15 +106,15 @@ def extract_shown(
             )
             for source in sources
         ]
-    show_left_out((problem for part in found for problem in part.unreadable), console)
+    show_left_out((problem for each in found for problem in each.unreadable), console)
     return found
 
 
 @torch.no_grad()
-def _extract_share(
+def _extract_shard(
     backbone: nn.Module, batches: Iterable[CentreViews], device: torch.device, on_batch: Callable[[int], None]
 ) -> tuple[Tensor, Tensor, Tensor, list[str]]:
-    """Places, features and labels of this process's images, and what could not be read."""
+    """Indices, features and labels of this process's images, and what could not be read."""
     indices, features, labels, unreadable = [], [], [], []
     for batch in batches:
         pooled, _ = backbone(normalize(batch.views.to(device, non_blocking=True)))

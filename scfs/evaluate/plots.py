@@ -17,6 +17,6 @@ def save_bars(path: Path, metrics: Mapping[str, Metric], *, label: str) -> None:
 
 
 def error_bars(metrics: list[Metric]) -> list[list[float]]:
-    """How far the intervals go below and above the values, as matplotlib wants them."""
+    """How far the intervals extend below and above the values, as matplotlib expects them."""
     below = [metric.scale * (metric.value - metric.bounds[0]) for metric in metrics]
     return [below, [metric.scale * (metric.bounds[1] - metric.value) for metric in metrics]]

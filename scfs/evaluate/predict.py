@@ -9,7 +9,7 @@ from scfs.data.paths import readable
 from scfs.data.sources import open_train
 from scfs.distributed import choose_device, is_rank_zero, process_group
 from scfs.errors import UserError
-from scfs.evaluate.features import extract_shown
+from scfs.evaluate.features import extract_with_progress
 from scfs.evaluate.linear.features import ProbeFeatures
 from scfs.evaluate.linear.probe_file import load_probe
 from scfs.evaluate.settings import Predict
@@ -21,9 +21,9 @@ SHOWN = 20
 
 
 def predict(run: str, images: str, out: Path | None, settings: Predict, console: Console) -> None:
-    """Name the class of each image with a run's trained probe: the `scfs predict` command."""
+    """Predict the class of each image with a run's trained probe: the `scfs predict` command."""
     if (folder := run_of(run)) is None:
-        raise UserError(f"{run} is not a run folder; give one that scfs linear has made a probe for.")
+        raise UserError(f"{run} is not a run folder; give one that scfs linear has trained a probe for.")
     if out is not None:
         check_new(out)
     device = choose_device(settings.device)
@@ -32,7 +32,7 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
         backbone = load_backbone(run, network=settings.network).backbone
         probe = load_probe(folder, fingerprint(backbone))
         backbone = backbone.to(device)
-        [found] = extract_shown(
+        [found] = extract_with_progress(
             ProbeFeatures(backbone, probe.blocks).eval(),
             [source],
             size=probe.size,
@@ -41,17 +41,17 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
             device=device,
             console=console,
         )
-    shares, classes = probe(found.labelled.features).max(dim=1)
+    probabilities, classes = probe(found.labelled.features).max(dim=1)
     rows = [
-        (readable(source.name(index)), readable(probe.classes[label]), f"{share:.3f}")
-        for index, label, share in zip(found.indices, classes.tolist(), shares.tolist(), strict=True)
+        (readable(source.name(index)), readable(probe.classes[label]), f"{probability:.3f}")
+        for index, label, probability in zip(found.indices, classes.tolist(), probabilities.tolist(), strict=True)
     ]
     if not is_rank_zero():
         return
-    for name, label, share in rows[:SHOWN]:
-        console.print(f"{label}  {share}  {name}", highlight=False, soft_wrap=True, markup=False)
+    for name, label, probability in rows[:SHOWN]:
+        console.print(f"{label}  {probability}  {name}", highlight=False, soft_wrap=True, markup=False)
     if len(rows) > SHOWN and out is None:
-        console.print(f"... and {len(rows) - SHOWN} more; give OUT.csv to have them all.", highlight=False)
+        console.print(f"... and {len(rows) - SHOWN} more; give OUT.csv to write them all.", highlight=False)
     if out is not None:
         text = io.StringIO()
         csv.writer(text).writerows([("image", "class", "probability"), *rows])

@@ -5,23 +5,23 @@ from pydantic import Field, model_validator
 from scfs.config import Auto, Count, Positive, Settings
 from scfs.errors import UserError
 
-FOREIGN = "timm model that another project's weights are of; empty: the usual are tried"
+ARCHITECTURE = "timm model of another project's weights; empty: common ones are tried"
 
 
 class Evaluation(Settings):
-    """What every evaluation of a backbone needs to know."""
+    """Settings of every evaluation of a backbone."""
 
     data: str = Field(
         "scenes", description="labelled images: as data.source of pretrain, such as a folder of class folders"
     )
-    classes: str = Field("", description="file naming the class folders to use, one a line; empty: all")
-    backbone: str = Field("", description=FOREIGN)
+    classes: str = Field("", description="file naming the class folders to use, one per line; empty: all")
+    backbone: str = Field("", description=ARCHITECTURE)
     size: Positive | Auto = Field("auto", description="side of the evaluated centre crop; auto: as in training, or 224")
     network: Literal["teacher", "student"] = "teacher"
     batch_size: Positive = 128
     workers: Count | Auto = "auto"
     device: str = "auto"
-    seed: Count = Field(0, description="of everything that is drawn: held-out images, order, crops, random weights")
+    seed: Count = Field(0, description="seed of everything random: held-out images, order, crops, random weights")
 
 
 class Predict(Settings):
@@ -34,22 +34,22 @@ class Predict(Settings):
 
 
 class Embed(Settings):
-    """How features are computed, and what is asked of them."""
+    """How features are computed, and which images are searched for."""
 
-    query: str = Field("", description="an image file: print the images that are most like it")
-    nearest: Count = Field(0, description="how many of them; goes with query")
-    backbone: str = Field("", description=FOREIGN)
+    query: str = Field("", description="an image file: print the images most similar to it")
+    nearest: Count = Field(0, description="how many of them; used with query")
+    backbone: str = Field("", description=ARCHITECTURE)
     network: Literal["teacher", "student"] = "teacher"
     size: Positive | Auto = Field("auto", description="side of the embedded centre crop; auto: as in training, or 224")
     batch_size: Positive = 128
     workers: Count | Auto = "auto"
     device: str = "auto"
-    seed: Count = Field(0, description="of random weights, for random:NAME")
+    seed: Count = Field(0, description="seed of random weights, for random:NAME")
 
     @model_validator(mode="after")
     def _both_or_none(self) -> "Embed":
         if bool(self.query) != bool(self.nearest):
-            raise UserError("--query IMAGE and --nearest K go together: give both, or neither.")
+            raise UserError("--query IMAGE and --nearest K go together; give both or neither.")
         return self
 
 
@@ -57,4 +57,4 @@ class Export(Settings):
     """What is exported."""
 
     network: Literal["teacher", "student"] = "teacher"
-    backbone: str = Field("", description=FOREIGN)
+    backbone: str = Field("", description=ARCHITECTURE)

@@ -6,9 +6,9 @@ from scfs.runs.metric import Metric
 
 
 def metrics_table(rows: Mapping[str, Sequence[Metric]]) -> Table:
-    """A row per name with its metrics and their intervals where they are known.
+    """A row per name with its metrics and, where known, their intervals.
 
-    The last words of the metrics' names, which all rows share, head the columns.
+    Column headings are the last words of the metrics' names, which are the same in all rows.
     """
     first = next(iter(rows.items()))
     table = Table("")

@@ -9,7 +9,7 @@ from torch import nn
 
 from scfs.backbones import Backbone, fingerprint, load_backbone
 from scfs.data.sources import Source, open_labelled
-from scfs.evaluate.features import Extracted, extract_shown
+from scfs.evaluate.features import Extracted, extract_with_progress
 from scfs.evaluate.knn.layers import LayerFeatures
 from scfs.evaluate.settings import Evaluation
 from scfs.runs.files import digest_of
@@ -20,7 +20,7 @@ from scfs.runs.results import Result, protocol_of
 
 @dataclass(frozen=True)
 class EvalTarget:
-    """A backbone that is to be scored, and the labelled images to score it on."""
+    """A backbone to score, and the labelled images to score it on."""
 
     target: str
     backbone: Backbone
@@ -34,8 +34,8 @@ class EvalTarget:
         return self.train.classes
 
     def resolved(self, settings: Evaluation) -> dict[str, Any]:
-        """The settings with what was found out: weights, size, numbers of images. Equal ones mean the same work."""
-        known = {
+        """The settings and what they resolved to: weights, size, numbers of images. If equal, the work is the same."""
+        resolved = {
             "target": self.target,
             "weights": fingerprint(self.backbone),
             "size": self.size,
@@ -43,7 +43,7 @@ class EvalTarget:
             "val_images": len(self.val),
             "class_names": digest_of(self.classes),
         }
-        return settings.model_dump(mode="json") | known
+        return settings.model_dump(mode="json") | resolved
 
     def result(
         self,
@@ -55,7 +55,7 @@ class EvalTarget:
         variant: str = "",
         details: dict[str, Any] | None = None,
     ) -> Result:
-        """What the run folder keeps of an evaluation that began at `start` (of time.perf_counter).
+        """The result to record for an evaluation that began at `start` (time.perf_counter).
 
         variant: of the protocol, such as "cached" or the labels used.
         """
@@ -73,7 +73,7 @@ class EvalTarget:
     def features(
         self, settings: Evaluation, console: Console, *, all_layers: bool
     ) -> tuple[LayerFeatures, list[Extracted]]:
-        """Final features of the centre views of train and val images and, if wanted, those of every search layer."""
+        """Final features of the centre views of train and val images and, if requested, those of every search layer."""
         network = LayerFeatures(self.backbone, all_layers=all_layers)
         sources = (self.train, self.val)
         return network, self.extract(network, sources, settings, console, batch_size=settings.batch_size)
@@ -87,8 +87,8 @@ class EvalTarget:
         *,
         batch_size: int = 128,
     ) -> list[Extracted]:
-        """What a network makes of the centre views of images. The batch need not be that of training."""
-        return extract_shown(
+        """Features of the centre views of images. The batch size need not be that of training."""
+        return extract_with_progress(
             network,
             sources,
             size=self.size,
@@ -103,7 +103,7 @@ class EvalTarget:
 
 
 def open_eval_target(target: str, settings: Evaluation, device: torch.device, console: Console) -> EvalTarget:
-    """Load the backbone of a run or of weights and open the images; says what was taken from foreign weights."""
+    """Load the backbone of a run or of weights and open the images; prints the load report of foreign weights."""
     train, val = open_labelled(settings.data, classes=settings.classes)
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
     size = loaded.evaluated_size(settings.size)

@@ -5,12 +5,12 @@ import torch
 from scfs.config import Config
 from scfs.training.precision import has_native_bfloat16
 
-# Differs from the paper: its settings are for ImageNet; `auto` follows the number of images and steps.
-LONG_RUN_EPOCHS = 100  # from here on the paper's warm-ups fit
+# Differs from the paper: its settings are for ImageNet; `auto` adapts to the number of images and steps.
+LONG_RUN_EPOCHS = 100  # from this length on, the paper's warm-ups fit
 
 
 class Choice(NamedTuple):
-    """A setting that was `auto`, what became of it, and why."""
+    """A setting that was `auto`, the value chosen for it, and why."""
 
     setting: str
     value: Any
@@ -28,7 +28,7 @@ def resolve(config: Config, num_images: int, device: torch.device) -> tuple[Conf
             *_view_choices(config),
             _warmup_choice(config),
             _precision_choice(device),
-            Choice("run.checkpoint_every_steps", steps_per_epoch, "once an epoch"),
+            Choice("run.checkpoint_every_steps", steps_per_epoch, "once per epoch"),
         )
         if _get(config, choice.setting) == "auto"
     ]
@@ -43,24 +43,26 @@ def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]
     out_dim_choice = Choice(
         "method.out_dim",
         out_dim,
-        f"about {num_images // out_dim} of {num_images} images per output; the paper's is 65536",
+        f"about {num_images // out_dim} of {num_images} images per output; the paper has 65536",
     )
     return [
-        *([out_dim_choice] if config.method.objective == "dino" else []),  # others have no such outputs
+        *([out_dim_choice] if config.method.objective == "dino" else []),  # other objectives have no such outputs
         Choice(
             "method.momentum",
             round(1 - 1 / horizon, 4),
-            f"the teacher averages over {horizon} of the {steps} steps; the paper's 0.996 over 250",
+            f"the teacher averages over {horizon} of the {steps} steps; the paper's 0.996 averages over 250",
         ),
         Choice(
             "method.teacher_temp",
             temp,
-            "the paper's" if long_run else f"under {LONG_RUN_EPOCHS} epochs a warmer teacher drifts towards uniform",
+            "as in the paper"
+            if long_run
+            else f"under {LONG_RUN_EPOCHS} epochs a warmer teacher drifts towards uniform",
         ),
         Choice(
             "method.teacher_temp_warmup_epochs",
             50 if long_run else 0,
-            "the paper's" if long_run else f"no warm-up under {LONG_RUN_EPOCHS} epochs",
+            "as in the paper" if long_run else f"no warm-up under {LONG_RUN_EPOCHS} epochs",
         ),
     ]
 
@@ -77,15 +79,13 @@ def _view_choices(config: Config) -> list[Choice]:
 def _warmup_choice(config: Config) -> Choice:
     epochs = config.optim.epochs
     if epochs >= LONG_RUN_EPOCHS:
-        return Choice("optim.warmup_epochs", 10, "the paper's")
-    return Choice(
-        "optim.warmup_epochs", round(epochs / 10, 2), f"a tenth of {epochs} epochs; the paper's 10 are for 200"
-    )
+        return Choice("optim.warmup_epochs", 10, "as in the paper")
+    return Choice("optim.warmup_epochs", round(epochs / 10, 2), f"a tenth of {epochs} epochs; the paper has 10 of 200")
 
 
 def _precision_choice(device: torch.device) -> Choice:
     if has_native_bfloat16(device):
-        return Choice("optim.precision", "bfloat16", f"native on this {device.type}, in about half the time")
+        return Choice("optim.precision", "bfloat16", f"native on this {device.type} and about twice as fast")
     return Choice("optim.precision", "float32", f"bfloat16 is not known to be native on this {device.type}")
 
 

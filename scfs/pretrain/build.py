@@ -21,17 +21,17 @@ from scfs.training.precision import Precision
 
 
 def build_backbone(config: Config) -> Backbone:
-    """The backbone of a run, with fresh weights."""
+    """The backbone of a run, randomly initialised."""
     layers = None if config.backbone.layers == "auto" else config.backbone.layers
     return Backbone(config.backbone.name, layers, drop_path=config.backbone.drop_path)
 
 
 def build_method(config: Config) -> SCFS:
-    """Student, teacher and centers of resolved settings, with fresh weights; only the heads that the mode uses."""
+    """Build student, teacher and centers from resolved settings, randomly initialised, with the heads the mode uses."""
     method, backbone = config.method, build_backbone(config)
     backbone.check_sizes(config.views.global_size, *[config.views.local_size][: config.num_local_views])
     if not method.data_term:
-        _leave_out_the_end(backbone, config.views.global_size)
+        _freeze_beyond_maps(backbone, config.views.global_size)
     head = build_head(method, backbone.num_features) if method.data_term else None
     search_heads = [
         build_search_head(method, channels) for channels in (backbone.channels if method.plan.uses_maps else [])
@@ -51,7 +51,7 @@ def build_method(config: Config) -> SCFS:
 
 
 def build_head(method: MethodSettings, num_features: int) -> DataHead:
-    """The head of the data term: DINO's, or an embedding for objectives that have no outputs to choose among."""
+    """The head of the data term: DINO's, or an embedding head for objectives without a softmax."""
     if method.objective != "dino":
         return EmbeddingHead(num_features, method.bottleneck_dim, hidden_dim=method.hidden_dim)
     return ProjectionHead(
@@ -76,7 +76,7 @@ def build_search_head(method: MethodSettings, channels: int) -> LayerHead:
 
 
 def build_objective(method: MethodSettings, name: ObjectiveName) -> Objective:
-    """How head outputs are contrasted with their targets."""
+    """The loss between head outputs and their targets."""
     if name == "info-nce":
         return InfoNCE(method.info_nce_temp, gather=gather_images)
     if name == "coding-rate":
@@ -86,23 +86,23 @@ def build_objective(method: MethodSettings, name: ObjectiveName) -> Objective:
     return SelfDistillation(method.student_temp, method.centering, gather=gather_images)
 
 
-def _leave_out_the_end(backbone: Backbone, size: int) -> None:
-    """Without the data term nothing trains what lies behind the maps: norms stay as they are, more is refused."""
+def _freeze_beyond_maps(backbone: Backbone, size: int) -> None:
+    """Freeze the norms after the last map, which nothing trains without the data term; refuse any other layer there."""
     parameters = dict(backbone.named_parameters())
     for name in backbone.unused_by_maps(size):
         if parameters[name].ndim > 1:
             raise UserError(
-                f"method.data_term = false would never train '{name}' of {backbone.name}, which lies behind the last "
-                f"search layer; have '{backbone.deepest_layer}' among backbone.layers, or keep the data term."
+                f"method.data_term = false would never train '{name}' of {backbone.name}, which comes after the last "
+                f"search layer; add '{backbone.deepest_layer}' to backbone.layers, or keep the data term."
             )
         parameters[name].requires_grad_(False)
 
 
 def start_from(method: SCFS, weights: str) -> str:
-    """Give student and teacher the backbone of a run or of a file of weights; says what was taken."""
-    taken = load_weights(cast(Backbone, method.student.backbone), weights)
+    """Load the backbone of a run or a weights file into student and teacher; returns the load report."""
+    report = load_weights(cast(Backbone, method.student.backbone), weights)
     method.teacher.backbone.load_state_dict(method.student.backbone.state_dict())
-    return str(taken)
+    return str(report)
 
 
 def build_learner(config: Config, method: SCFS, device: torch.device, *, num_images: int) -> PretrainLearner:
@@ -112,9 +112,9 @@ def build_learner(config: Config, method: SCFS, device: torch.device, *, num_ima
     if config.run.channels_last:
         method.to(memory_format=torch.channels_last)
     if config.run.gradient_checkpointing:
-        _recompute(cast(Backbone, method.student.backbone))
+        _checkpoint_gradients(cast(Backbone, method.student.backbone))
     if config.run.compile:
-        _refuse_without_compiler(device)
+        _require_compiler(device)
         for encoder in (method.student, method.teacher):
             encoder.backbone.compile()
     elif device.type == "cpu":
@@ -131,14 +131,14 @@ def build_learner(config: Config, method: SCFS, device: torch.device, *, num_ima
     )
 
 
-def _recompute(backbone: Backbone) -> None:
+def _checkpoint_gradients(backbone: Backbone) -> None:
     if not checkpoint_blocks(backbone):
         raise UserError(f"run.gradient_checkpointing finds no blocks in {backbone.name}; leave it off.")
 
 
-def _refuse_without_compiler(device: torch.device) -> None:
+def _require_compiler(device: torch.device) -> None:
     compiler = os.environ.get("CXX", "g++")
     if device.type == "cpu" and shutil.which(compiler) is None:
         raise UserError(
-            f"run.compile needs a C++ compiler on a CPU, and there is no '{compiler}'; install one or leave it off."
+            f"run.compile needs a C++ compiler on a CPU, and '{compiler}' was not found; install one or leave it off."
         )

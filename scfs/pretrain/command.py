@@ -11,7 +11,7 @@ from scfs.pretrain.job import pretrain
 def pretrain_or_preview(config: Config, *, name: str, resume: bool, dry_run: bool, console: Console) -> Path:
     """The `scfs pretrain` command: returns the run folder, or with `dry_run` the picture of example views."""
     if resume and dry_run:
-        raise UserError("--dry-run tries a new run; omit --resume.")
+        raise UserError("--dry-run is for new runs; omit --resume.")
     if dry_run:
         return preview(config, name=name, console=console)
     return pretrain(config, name=name, resume=resume, console=console)

@@ -18,9 +18,9 @@ TIMED_STEPS, NUM_IMAGES = 4, 6
 
 
 def preview(config: Config, *, name: str, console: Console) -> Path:
-    """What a run would be and cost, with example views, from a few timed steps that are thrown away: `--dry-run`.
+    """Estimate the cost of a run from a few timed steps, which are discarded, and draw example views: `--dry-run`.
 
-    Returns the picture of the views, the only thing that is written.
+    Returns the path of the picture, the only file written.
     """
     device = choose_device(config.run.device)
     with process_group(device), cpu_setup(device, config.run.threads):
@@ -29,11 +29,11 @@ def preview(config: Config, *, name: str, console: Console) -> Path:
         seconds = time_steps(run)
         facts = {
             "images": len(run.source),
-            "steps": f"{run.total_steps} ({run.steps_per_epoch} an epoch, {run.config.optim.epochs} epochs)",
+            "steps": f"{run.total_steps} ({run.steps_per_epoch} per epoch, {run.config.optim.epochs} epochs)",
             "parameters": f"{_millions(student)} in the student, {_millions(student.backbone)} of them in its backbone",
-            "memory": f"about {peak_memory(device) / 2**30:.1f} GB a process, without loader processes",
-            "a step": f"about {seconds:.2f} s, {run.config.optim.batch_size / seconds:.0f} images/s",
-            "the run": f"about {_duration(seconds * run.total_steps)}, without scores",
+            "memory": f"about {peak_memory(device) / 2**30:.1f} GB per process, without data loader workers",
+            "time per step": f"about {seconds:.2f} s, {run.config.optim.batch_size / seconds:.0f} images/s",
+            "total time": f"about {_duration(seconds * run.total_steps)}, without evaluation",
         }
         announce(console, run.config, run.choices, {**layout.environment(device), **facts})
         picture = layout.free_path(f"{name}-views", ".png")
@@ -42,12 +42,12 @@ def preview(config: Config, *, name: str, console: Console) -> Path:
             multi_crop = MultiCrop(**run.config.crops | {"colours": "loader"})
             save_views(picture, images, [multi_crop(image, run.config.seed + i) for i, image in enumerate(images)])
         console.print(f"example views: {picture}", highlight=False, soft_wrap=True)
-        console.print("Nothing was trained or kept; omit --dry-run to start.", highlight=False)
+        console.print("Nothing was trained or saved; omit --dry-run to start.", highlight=False)
     return picture
 
 
 def time_steps(run: PreparedRun) -> float:
-    """Seconds of a step, data included; the first one, which warms up, does not count."""
+    """Seconds per step, including data loading; the first step is a warm-up and not counted."""
     marks = [time.perf_counter()]
     for step, batch in zip(range(min(1 + TIMED_STEPS, run.total_steps)), run.batches(0), strict=False):
         run.learner.step(batch, step)

@@ -2,18 +2,18 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-WINDOW = 30  # steps whose mean is judged
-PATIENCE = 0.1  # fraction of the run before anything is judged: every run starts near ln K
+WINDOW = 30  # steps to average over
+PATIENCE = 0.1  # fraction of the run before the first check: every run starts near ln K
 
-FLAT = 0.8  # fraction of a head's outputs that the teacher uses, exp(entropy) / K; random weights at 0.04: a third
+FLAT = 0.8  # fraction of a head's outputs that the teacher uses, exp(entropy) / K; a third at random weights and 0.04
 CERTAIN = 0.02  # entropy of a head, as a fraction of ln K
 MIN_SPREAD = 0.02
 
 
 class Health:
-    """Is it learning? Watches the loss, entropy and spread of every head and the spread of features.
+    """Detects collapse from the loss, entropy and spread of every head and the spread of features.
 
-    Warns once of each way to collapse. num_outputs: K of the head of a term, None where it has no softmax.
+    Warns once about each kind. num_outputs: K of the head of a term, None if it has no softmax.
     """
 
     def __init__(self, total_steps: int, num_outputs: Callable[[str], int | None]):
@@ -23,7 +23,7 @@ class Health:
         self.warned: set[str] = set()
 
     def check(self, step: int, numbers: Mapping[str, float]) -> Iterator[str]:
-        """Warnings, each with a remedy, after `step` steps; `numbers` are those of the last one."""
+        """Warnings, each with a remedy, after `step` steps; `numbers` are those of the last step."""
         self.recent.append(numbers)
         if step < self.first_step or len(self.recent) < WINDOW:
             return
@@ -49,8 +49,8 @@ class Health:
             yield (
                 "collapse",
                 f"the features of all images are nearly the same (spread {means['feature_spread']:.3f}): the network "
-                "is collapsing. Lower optim.lr, lengthen optim.warmup_epochs, or, with targets of the teacher, raise "
-                "method.momentum.",
+                "is collapsing. Lower optim.lr, lengthen optim.warmup_epochs or, with method.targets = 'teacher', "
+                "raise method.momentum.",
             )
 
     def _softmax_findings(self, term: str, outputs: int, means: Mapping[str, float]) -> Iterator[tuple[str, str]]:
@@ -59,9 +59,9 @@ class Health:
         if used > FLAT:
             yield (
                 f"flat/{term}",
-                f"the head of '{term}' is flat: the teacher spreads its answer over {used:.0%} of {outputs} outputs "
-                f"(entropy {entropy:.3f} of ln K) and teaches nothing. Lower method.teacher_temp; for the data head "
-                "lower method.out_dim or set method.batch_norm = true; or choose method.objective = 'info-nce'.",
+                f"the head of '{term}' is flat: the teacher spreads its probability over {used:.0%} of {outputs} "
+                f"outputs (entropy {entropy:.3f} of ln K) and teaches nothing. Lower method.teacher_temp; for the data "
+                "head lower method.out_dim or set method.batch_norm = true; or choose method.objective = 'info-nce'.",
             )
         if entropy < CERTAIN and means[f"loss/{term}"] < CERTAIN * log_k:
             yield (

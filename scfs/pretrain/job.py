@@ -20,22 +20,22 @@ from scfs.training.cpu import cpu_setup
 from scfs.training.loop import Hooks, Numbers, TrainingPlan, train
 from scfs.training.progress import ProgressDisplay
 
-SHOWN = ("entropy/view", "feature_spread", "images_per_second")  # beside losses; the rest is in the log
+SHOWN = ("entropy/view", "feature_spread", "images_per_second")  # besides the losses; the rest is only in the log
 Watch = Callable[[int, list[LoadedViews], Numbers, ProgressDisplay], None]
 
 
 def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Path:
     """Train a student and its teacher on unlabelled images; returns the run folder.
 
-    With `resume`, a run folder that has a checkpoint goes on from it, bit for bit as if never stopped; one that has
-    none starts. `name` names the run folder where the settings do not.
+    With `resume`, continue from the checkpoint in the run folder, bit for bit as if never stopped, or start if there is
+    none. `name` names the run folder if the settings do not.
     """
     if resume and config.run.folder == "auto":
-        raise UserError("--resume needs to know the run: scfs pretrain RUN_FOLDER --resume, or give run.folder.")
+        raise UserError("--resume needs a run folder: scfs pretrain RUN_FOLDER --resume, or set run.folder.")
     device = distributed.choose_device(config.run.device)
     with distributed.process_group(device), cpu_setup(device, config.run.threads):
-        goes_on = resume and (Path(config.run.folder) / layout.LAST).exists()
-        run = prepare(config, device, console, fresh=not goes_on)
+        has_checkpoint = resume and (Path(config.run.folder) / layout.LAST).exists()
+        run = prepare(config, device, console, fresh=not has_checkpoint)
         folder, first_step = open_run(run, name=name, resume=resume, console=console)
         score = OnlineScore(run.config, run.source, workers=run.workers, device=device)
         train_run(run, folder, first_step, score, console)
@@ -43,7 +43,7 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Pa
 
 
 def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> tuple[Path, int]:
-    """The run folder, made or gone on with, and the number of steps already done."""
+    """Create or reopen the run folder; returns it and the number of steps already done."""
     config = run.config
     folder = Path(
         distributed.on_rank_zero(lambda: str(layout.free_path(name)))
@@ -55,7 +55,7 @@ def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> 
         run.learner.load_state_dict(saved)
     first_step = int(saved["step"]) if saved else 0
     if len({*distributed.gather(first_step)}) > 1:
-        raise UserError(f"Processes see different checkpoints in {folder}; put the run folder on a disk they share.")
+        raise UserError(f"Processes see different checkpoints in {folder}; put the run folder on a shared disk.")
     facts = layout.environment(run.device)
 
     def write() -> None:
@@ -71,7 +71,7 @@ def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> 
 
 
 def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScore, console: Console) -> None:
-    """The steps of a run that are still to do, in the loop that all trainings share."""
+    """Train the remaining steps of a run in the shared training loop."""
     config, every = run.config, run.config.run
     plan = TrainingPlan(
         steps_per_epoch=run.steps_per_epoch,
@@ -80,7 +80,7 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         first_step=first_step,
         log_every_steps=every.log_every_steps,
         shown=lambda name: name in SHOWN or name.startswith("loss"),
-        how_to_resume=f"go on with: scfs pretrain {folder} --resume",
+        how_to_resume=f"resume with: scfs pretrain {folder} --resume",
     )
 
     def save_to(file: str, step: int) -> None:
@@ -102,7 +102,7 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         keep=keep,
     )
     if score.sources is None:
-        console.print(f"No online k-NN: {score.why_not}.", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"No online k-NN: {score.skip_reason}.", soft_wrap=True, highlight=False, markup=False)
     with open_log(folder, first_step, every.loggers, config.model_dump(mode="json")) as log:
         train(run.learner, run.batches(first_step), plan, hooks, log=log, console=console)
 
@@ -113,15 +113,15 @@ def _epoch_due(step: int, plan: TrainingPlan, every_epochs: int) -> bool:
 
 
 def _watch(run: PreparedRun, folder: Path) -> Watch:
-    """Warn of unreadable images and of signs of collapse."""
+    """Warn about unreadable images and signs of collapse."""
     health = Health(run.total_steps, run.learner.method.num_outputs)
     max_fraction, listed = run.config.data.max_unreadable, folder / layout.UNREADABLE
     unreadables = UnreadableImages(len(run.source), max_fraction=max_fraction, path=listed)
 
     def watch(done: int, batch: list[LoadedViews], numbers: Numbers, display: ProgressDisplay) -> None:
-        unread = [name for part in batch for name in part.unreadable]
-        [lost] = distributed.sum_counts(len(unread))
-        for line in unreadables.check((done - 1) // run.steps_per_epoch + 1, unread, lost):
+        unreadable = [name for micro_batch in batch for name in micro_batch.unreadable]
+        [total] = distributed.sum_counts(len(unreadable))
+        for line in unreadables.check((done - 1) // run.steps_per_epoch + 1, unreadable, total):
             display.note(line, style="yellow")
         for warning in health.check(done, numbers):
             display.note(f"Warning at step {done}: {warning}", style="bold yellow")
@@ -130,10 +130,10 @@ def _watch(run: PreparedRun, folder: Path) -> Watch:
 
 
 def _scores(score: OnlineScore, run: PreparedRun, display: ProgressDisplay) -> Sequence[Metric]:
-    """Online metrics of the teacher, which stay on display; empty where they cannot be computed."""
-    could, metrics = score.wanted, score(run.learner.method.teacher.backbone)
-    if could and not metrics:
-        display.note(f"Online scores stopped: {score.why_not}", style="yellow")
+    """Online metrics of the teacher, which stay displayed; empty if they cannot be computed."""
+    was_enabled, metrics = score.enabled, score(run.learner.method.teacher.backbone)
+    if was_enabled and not metrics:
+        display.note(f"Online scores stopped: {score.skip_reason}", style="yellow")
     for metric in metrics:
         display.pin(metric.name, f"{metric.shown()}{metric.unit}")
     return metrics

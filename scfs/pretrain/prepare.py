@@ -12,14 +12,14 @@ from scfs.data.views import MultiCrop
 from scfs.errors import UserError
 from scfs.pretrain.auto import Choice, resolve
 from scfs.pretrain.build import build_learner, build_method, start_from
-from scfs.pretrain.start import refuse_differing
+from scfs.pretrain.start import refuse_different_settings
 from scfs.pretrain.step import PretrainLearner
 from scfs.runs.metrics_log import check_loggers
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run that is ready to go: resolved settings and everything they built."""
+    """A run that is ready to start: resolved settings and everything built from them."""
 
     config: Config
     choices: list[Choice]
@@ -37,7 +37,7 @@ class PreparedRun:
         return self.config.optim.epochs * self.steps_per_epoch
 
     def batches(self, first_step: int) -> Iterator[list[LoadedViews]]:
-        """The micro-batches of this process, for every step that is still to do."""
+        """The micro-batches of this process, for every remaining step."""
         config, optim = self.config, self.config.optim
         dataset = ViewDataset(self.source, MultiCrop(**config.crops), config.seed)
         sampler = StepSampler(
@@ -54,13 +54,13 @@ class PreparedRun:
 
 
 def prepare(config: Config, device: torch.device, console: Console, *, fresh: bool = True) -> PreparedRun:
-    """Build everything; nothing is written yet. A run that is not `fresh` will get its weights from a checkpoint."""
-    refuse_differing(config)
+    """Build everything, writing nothing. A run that is not `fresh` will get its weights from a checkpoint."""
+    refuse_different_settings(config)
     per_process = distributed.per_process(config.optim.batch_size, "optim.batch_size")
     if per_process % config.optim.accumulate:
         raise UserError(
-            f"optim.accumulate {config.optim.accumulate} does not divide a process's share of a batch, {per_process} "
-            "images; choose a divisor of it."
+            f"optim.accumulate {config.optim.accumulate} does not divide the {per_process} images of a batch on each "
+            f"process; choose a divisor of {per_process}."
         )
     check_loggers(config.run.loggers)
     workers = num_workers(config.data.workers, device)

@@ -10,34 +10,34 @@ from scfs.evaluate.features import LabelledFeatures, effective_rank, extract
 from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
 from scfs.runs.metric import Metric
 
-SAMPLE = 2048  # images whose features' rank is taken
+SAMPLE = 2048  # images to compute the rank of features from
 
 
 class OnlineScore:
-    """Scores of the teacher while it learns, every `run.knn_every_epochs`.
+    """Scores the teacher during training, every `run.knn_every_epochs` epochs.
 
-    The effective rank of its features of a fixed sample (RankMe) needs no labels; where the data has labels, k-NN by
+    The effective rank of its features of a fixed sample (RankMe) needs no labels; if the data has labels, k-NN with
     the paper's protocol.
     """
 
     def __init__(self, config: Config, source: Source, *, workers: int, device: torch.device):
-        self.wanted = config.run.knn_every_epochs > 0
+        self.enabled = config.run.knn_every_epochs > 0
         self.sources: tuple[Source, Source] | None = None
-        self.why_not = "the images have no labels" if self.wanted else "run.knn_every_epochs is 0"
+        self.skip_reason = "the images have no labels" if self.enabled else "run.knn_every_epochs is 0"
         self.size, self.workers, self.device = config.views.global_size, workers, device
         chosen = np.sort(np.random.default_rng(config.seed).permutation(len(source))[:SAMPLE])
         self.sample = Subset(source, chosen, np.zeros(len(chosen), np.int32), ())
-        if source.classes and self.wanted:
+        if source.classes and self.enabled:
             try:
                 self.sources = open_labelled(
                     config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels
                 )
-            except UserError as error:  # good enough to train on, not to score
-                self.why_not = str(error)
+            except UserError as error:  # usable for training, not for scoring
+                self.skip_reason = str(error)
 
     def __call__(self, backbone: nn.Module) -> list[Metric]:
-        """RankMe and, where there are labels, k-NN top-1 and top-5 with k = 20."""
-        if not self.wanted:
+        """RankMe and, if there are labels, k-NN top-1 and top-5 with k = 20."""
+        if not self.enabled:
             return []
         try:
             metrics = [Metric("RankMe", effective_rank(self._features(backbone, self.sample).features), unit="")]
@@ -45,8 +45,8 @@ class OnlineScore:
                 train, val = (self._features(backbone, source) for source in self.sources)
                 accuracy = knn_accuracy(train, val, num_classes=len(self.sources[0].classes))[HEADLINE_K]
                 metrics += accuracy.metrics("k-NN ")
-        except UserError as error:  # in all processes alike; training goes on
-            self.wanted, self.sources, self.why_not = False, None, str(error)
+        except UserError as error:  # the same in all processes; training continues
+            self.enabled, self.sources, self.skip_reason = False, None, str(error)
             return []
         return metrics
 

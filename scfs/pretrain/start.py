@@ -13,17 +13,17 @@ from scfs.runs import checkpoint, layout
 from scfs.runs.backbone_record import as_content
 from scfs.runs.resume import flat, saved_state
 
-FREE_SECTION = "run"  # where, how and how often is said; these settings may change on resuming
+FREE_SECTION = "run"  # folder, hardware, logging: these settings may change on resume
 FREE_SETTINGS = {"data.workers", "data.max_unreadable"}
 
 
 def is_free(setting: str) -> bool:
-    """Whether a setting may change on resuming."""
+    """Whether a setting may change on resume."""
     return setting in FREE_SETTINGS or setting.startswith(f"{FREE_SECTION}.")
 
 
 def find_checkpoint(folder: Path, config: Config, num_images: int) -> dict[str, Any] | None:
-    """The last state of the run in a folder, if there is one; it must be of the same settings and images."""
+    """The last checkpoint of a run folder, if any; its settings and number of images must match."""
     saved = saved_state(
         folder / layout.LAST,
         config.model_dump(mode="json"),
@@ -33,14 +33,14 @@ def find_checkpoint(folder: Path, config: Config, num_images: int) -> dict[str, 
     )
     if saved is not None and saved.get("images", num_images) != num_images:
         raise UserError(
-            f"{folder} was trained on {saved['images']} images, and the data now has {num_images}; bring the old ones "
-            "back to go on exactly, or start another run (scfs pretrain RECIPE --init goes on from its weights)."
+            f"{folder} was trained on {saved['images']} images, and the data now has {num_images}; restore the old "
+            "ones to resume exactly, or start another run (scfs pretrain RECIPE --init RUN starts from its weights)."
         )
     return saved
 
 
-def refuse_differing(config: Config) -> None:
-    """All processes must have been given the same settings."""
+def refuse_different_settings(config: Config) -> None:
+    """Check that all processes were given the same settings."""
     first, *others = (dict(flat(theirs)) for theirs in gather(config.model_dump(mode="json")))
     for rank, theirs in enumerate(others, start=1):
         for name, value in first.items():
@@ -52,7 +52,7 @@ def refuse_differing(config: Config) -> None:
 
 
 def save(path: Path, step: int, config: Config, num_images: int, learner: PretrainLearner) -> None:
-    """Everything a run needs to go on, in one file. All randomness is a function of (seed, step): none is stored."""
+    """Save all that resuming needs in one file. Randomness is a function of (seed, step), so none is stored."""
     method, size = learner.method, config.views.global_size
     networks = {"teacher": method.teacher, "student": method.student}
     records = {name: cast(Backbone, encoder.backbone).record(size) for name, encoder in networks.items()}
@@ -67,7 +67,7 @@ def save(path: Path, step: int, config: Config, num_images: int, learner: Pretra
 
 
 def announce(console: Console, config: Config, choices: list[Choice], facts: dict[str, Any]) -> None:
-    """Say once what is going to run: resolved settings, what `auto` became, and on what machine."""
+    """Print what is going to run: the resolved settings, what `auto` chose, and the machine."""
     for section, values in config.model_dump(mode="json").items():
         shown = values if isinstance(values, dict) else {"": values}
         line = "  ".join(f"{name} {_brief(value)}".strip() for name, value in shown.items())
@@ -81,4 +81,4 @@ def announce(console: Console, config: Config, choices: list[Choice], facts: dic
 
 
 def _brief(value: Any) -> str:
-    return ",".join(str(part) for part in value) if isinstance(value, list | tuple) else str(value)
+    return ",".join(str(each) for each in value) if isinstance(value, list | tuple) else str(value)

@@ -23,7 +23,7 @@ NOT_FINITE = "lower optim.lr or lengthen optim.warmup_epochs, and start again or
 
 
 class StepSchedule(NamedTuple):
-    """What the schedules say of one step."""
+    """The scheduled values of one step."""
 
     step: int
     lr: float
@@ -33,13 +33,13 @@ class StepSchedule(NamedTuple):
     last_layer_frozen: bool
 
     def rates(self) -> dict[str, float]:
-        """What is worth logging."""
+        """The values to log."""
         names = ("lr", "weight_decay", "teacher_temp", "momentum")
         return {name: getattr(self, name) for name in names}
 
 
 def schedule_at(config: Config, step: int, steps_per_epoch: int) -> StepSchedule:
-    """Every schedule at a step, from resolved settings: a pure function, so a resumed run goes on exactly."""
+    """Every schedule at a step, from resolved settings: a pure function, so a resumed run continues exactly."""
     method, optim = config.method, config.optim
     total = optim.epochs * steps_per_epoch
     decay = optim.weight_decay
@@ -68,10 +68,10 @@ def schedule_at(config: Config, step: int, steps_per_epoch: int) -> StepSchedule
 
 @dataclass(frozen=True)
 class PretrainLearner:
-    """Student, teacher and centers, and how they learn."""
+    """Student, teacher and centers, and what updates them."""
 
     method: SCFS
-    parallel: nn.Module  # the method, or the method wrapped so that processes share gradients
+    parallel: nn.Module  # the method, or the method wrapped so that processes average gradients
     optimizer: torch.optim.Optimizer
     precision: Precision
     schedule: Callable[[int], StepSchedule]
@@ -83,13 +83,13 @@ class PretrainLearner:
         """A step on the micro-batches of this process; returns losses, diagnostics and rates, as logged."""
         torch.manual_seed(derive_seed(self.seed, step, rank()))  # drop path
         schedule = self.schedule(step)
-        return self.update([part.views for part in batch], schedule) | schedule.rates()
+        return self.update([micro_batch.views for micro_batch in batch], schedule) | schedule.rates()
 
     def update(self, micro_batches: Sequence[ViewBatch], schedule: StepSchedule) -> dict[str, float]:
-        """Move student, centers and teacher, unless the loss or a gradient is not finite.
+        """Update student, centers and teacher, unless the loss or a gradient is not finite.
 
-        Returns the losses and diagnostics by name: of all micro-batches and all processes. In float16 a step whose
-        scaled gradients overflow is left out: the student, the centers and the teacher stay as they are.
+        Returns losses and diagnostics by name, over all micro-batches and processes. In float16 a step whose scaled
+        gradients overflow is skipped: the student, the centers and the teacher stay as they are.
         """
         method, optimizer, precision = self.method, self.optimizer, self.precision
         set_rates(optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay)
@@ -116,9 +116,9 @@ class PretrainLearner:
         return numbers
 
     def _backward(self, micro_batches: Sequence[ViewBatch], teacher_temp: float) -> dict[str, Tensor]:
-        """The gradients of all micro-batches, after the last of which processes meet; returns named scalars."""
+        """Accumulate gradients over micro-batches, synchronising processes at the last; returns named scalars."""
         count = len(micro_batches)
-        parts: list[dict[str, Tensor]] = []
+        scalars: list[dict[str, Tensor]] = []
         spread_of: list[dict[str, Tensor]] = []
         for number, batch in enumerate(micro_batches, start=1):
             with nullcontext() if number == count else no_sync(self.parallel):
@@ -126,13 +126,13 @@ class PretrainLearner:
                 loss = torch.stack(list(losses.values())).sum()
                 if count > 1:
                     spread_of.append(outputs)
-                del outputs  # needed no more, and large
+                del outputs  # large, and no longer needed
                 self.precision.backward(loss * (1 / count))
             named = {"loss": loss, **{f"loss/{name}": value for name, value in losses.items()}, **diagnostics}
-            parts.append({name: value.detach() for name, value in named.items()})
-        means = torch.stack([torch.stack(list(part.values())) for part in parts]).mean(dim=0)
-        values = dict(zip(parts[0], means, strict=True))
-        for name in spread_of[0] if spread_of else ():  # a spread is not the mean of those of its parts
+            scalars.append({name: value.detach() for name, value in named.items()})
+        means = torch.stack([torch.stack(list(each.values())) for each in scalars]).mean(dim=0)
+        values = dict(zip(scalars[0], means, strict=True))
+        for name in spread_of[0] if spread_of else ():  # a batch's spread is not the mean over micro-batches
             values[name] = spread(torch.cat([each[name] for each in spread_of], dim=-2), mean_over_processes)
         return values
 
@@ -143,7 +143,7 @@ class PretrainLearner:
         return output
 
     def state_dict(self) -> dict[str, Any]:
-        """Networks, centers, optimizer and loss scale: all that moves."""
+        """Networks, centers, optimizer and loss scale: all that a step changes."""
         return {
             "method": self.method.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -151,7 +151,7 @@ class PretrainLearner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Put everything back as it was."""
+        """Restore what `state_dict` returned."""
         self.method.load_state_dict(state["method"])
         load_optimizer(self.optimizer, state["optimizer"])
         self.precision.load_state_dict(state["precision"])

@@ -10,14 +10,14 @@ from scfs.errors import UserError
 from scfs.recipe import read_toml
 from scfs.runs.auto_choices import with_auto_restored
 
-FOLDERS = {"pretrain": Path(__file__).parent, "finetune": Path(__file__).parent / "finetune"}  # by what they are for
-SETTINGS = "settings.toml"  # makes a folder a run folder
+FOLDERS = {"pretrain": Path(__file__).parent, "finetune": Path(__file__).parent / "finetune"}  # by command
+SETTINGS = "settings.toml"  # marks a run folder
 DEFAULT = "own_photos"
 FIELDS = ("command", "hardware", "time", "result")
 
 
 class Recipe(NamedTuple):
-    """Settings that lie below the flags, and the name they give to a run. `note` says what was assumed, if anything."""
+    """Settings that flags override, and the name they give to a run. `note` states what was assumed, if anything."""
 
     name: str
     values: dict[str, Any]
@@ -30,7 +30,7 @@ def recipe_names(kind: str) -> list[str]:
 
 
 def recipe_path(recipe: str, *kinds: str) -> Path:
-    """The file of a recipe that is given by name, or by the path of a TOML file."""
+    """The file of a recipe given by name or path."""
     name, names = recipe.replace("-", "_"), {name: kind for kind in kinds for name in recipe_names(kind)}
     if name in names:
         return FOLDERS[names[name]] / f"{name}.toml"
@@ -38,12 +38,12 @@ def recipe_path(recipe: str, *kinds: str) -> Path:
     if path.suffix == ".toml" or path.is_file():
         return path
     nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"there are {', '.join(names)}."
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose one of {', '.join(names)}."
     raise UserError(f"There is no recipe, run or folder '{recipe}'; {hint}")
 
 
 def read_recipe(recipe: str, kind: str) -> Recipe:
-    """A recipe that is given by name or path."""
+    """A recipe given by name or path."""
     path = recipe_path(recipe, kind)
     return Recipe(path.stem, read_toml(path))
 
@@ -69,7 +69,7 @@ def starting_point(target: str | None, flags: Mapping[str, Any], *, resume: bool
 
 
 def _from_run(folder: Path, *, resume: bool) -> Recipe:
-    """The settings of a run; for another run, `auto` chooses anew what it chose for this one."""
+    """The settings of a run; for a new run, what `auto` chose is `auto` again."""
     values = read_toml(folder / SETTINGS)
     if not resume:
         values = with_auto_restored(values, folder)
@@ -85,7 +85,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: Path) -> Header:
-    """What a recipe says of itself."""
+    """Parse the header of a recipe."""
     lines = path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
     fields: dict[str, list[str]] = {}
     name = ""
@@ -101,17 +101,17 @@ def read_header(path: Path) -> Header:
 
 
 def show(name: str | None, *, console: Console) -> None:
-    """Print the recipes there are, or all of one: the `scfs recipes` command."""
+    """List the recipes, or print one: the `scfs recipes` command."""
     if name is not None:
         path = recipe_path(name, *FOLDERS)
-        read_toml(path)  # one that cannot be read is a mistake in one sentence
+        read_toml(path)  # raises a UserError if it is not valid
         _print(console, path.read_text(encoding="utf-8").rstrip("\n"))
         return
     for kind, folder in FOLDERS.items():
         _print(console, f"For scfs {kind}:\n")
-        for one in recipe_names(kind):
-            _print(console, _entry(one, read_header(folder / f"{one}.toml")))
-    _print(console, "scfs recipes NAME > mine.toml saves one, to be edited: scfs pretrain mine.toml.")
+        for recipe in recipe_names(kind):
+            _print(console, _entry(recipe, read_header(folder / f"{recipe}.toml")))
+    _print(console, "To edit one: scfs recipes NAME > mine.toml; scfs pretrain mine.toml.")
 
 
 def _entry(name: str, header: Header) -> str:
@@ -125,4 +125,4 @@ def _entry(name: str, header: Header) -> str:
 
 
 def _print(console: Console, text: str) -> None:
-    print(text, file=console.file)  # as it is: it may be on its way into a file
+    print(text, file=console.file)  # unformatted: it may be redirected to a file

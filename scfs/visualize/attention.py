@@ -35,7 +35,7 @@ class SearchedImage(NamedTuple):
 def search_own_image(
     backbone: Backbone, image: Image.Image, boxes: Sequence[Box], *, side: int, query_side: int
 ) -> SearchedImage:
-    """Search an image for boxes of its own."""
+    """Search an image for crops of itself, given by their boxes."""
     queries = [image.crop(box) for box in boxes]
     maps = attention_maps(backbone, queries, image, side=side, query_side=query_side)
     return SearchedImage(image, list(boxes), queries, maps)
@@ -55,16 +55,16 @@ def attention_maps(
     key_maps = backbone(_batch([image], side).to(device))[1]
     query_maps = backbone(_batch(queries, query_side).to(device))[1]
     attention = {}
-    for layer, keys, asked in zip(backbone.layers, key_maps, query_maps, strict=True):
-        found = search_attention(asked.unsqueeze(1), keys.unsqueeze(0))  # (1, Q, 1, H, W)
+    for layer, keys, query in zip(backbone.layers, key_maps, query_maps, strict=True):
+        found = search_attention(query.unsqueeze(1), keys.unsqueeze(0))  # (1, Q, 1, H, W)
         attention[layer] = found[0, :, 0].float().cpu().numpy()
     return attention
 
 
 def usable_side(backbone: Backbone, side: int) -> int:
-    """The nearest side of images that a backbone accepts: of a transformer, a multiple of its patch size.
+    """The nearest image size that a backbone accepts: for a transformer, a multiple of its patch size.
 
-    Raises a UserError if the backbone does not accept that side either, as one that is bound to one size.
+    Raises a UserError if the backbone does not accept that either, as one with a fixed input size.
     """
     patch_size: Any = getattr(getattr(backbone.net, "patch_embed", None), "patch_size", None)
     if patch_size is not None:

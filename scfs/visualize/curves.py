@@ -11,7 +11,7 @@ from scfs.visualize.pictures import COLOURS
 
 Line = list[tuple[float, float]]  # (step, value)
 
-# Diagnostics that are drawn, by their names in the log; `teacher_entropy` is that of older runs.
+# The diagnostics to draw, by their names in the log; `teacher_entropy` is from older runs.
 DIAGNOSTICS = {
     "entropy/view": "teacher entropy",
     "teacher_entropy": "teacher entropy (older version)",

@@ -26,14 +26,14 @@ def nearest_others(features: Tensor, rows: Sequence[int], k: int) -> Neighbours:
     queries = torch.tensor(rows)
     k = min(k, len(features) - 1)
     found = nearest_images(features[queries], features, k + 1)
-    # Of equal images others may be ranked first, so the query is not always at the first position, or not there at all.
+    # Among equal images others may rank first, so the query is not always the first, or is missing.
     is_other = found.indices != queries.unsqueeze(1)  # (queries, k + 1)
     is_other[is_other.all(dim=1), -1] = False
     return Neighbours(*(part[is_other].view(len(rows), k) for part in found))
 
 
 def choose_queries(labels: Tensor, count: int) -> list[int]:
-    """Rows to show the neighbours of: evenly spaced, of different classes as far as there are classes."""
+    """Rows to show the neighbours of: evenly spaced, of different classes where possible."""
     spaced = torch.linspace(0, len(labels) - 1, min(count, len(labels))).round().long().tolist()
     chosen: list[int] = []
     seen: set[int] = set()

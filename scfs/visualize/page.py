@@ -18,11 +18,11 @@ th, td {{ border-bottom: 1px solid #ddd; padding: .15rem .8rem .15rem 0; text-al
 
 
 class Section(NamedTuple):
-    """A part of the page: a heading, a sentence, and a picture beside the page or a table."""
+    """A part of the page: a heading, a sentence, and a picture or a table."""
 
     heading: str
     text: str = ""
-    picture: str = ""  # file name
+    picture: str = ""  # file name, in the folder of the page
     table: str = ""  # HTML
 
 
@@ -33,7 +33,7 @@ def render_page(title: str, score: str, sections: Sequence[Section]) -> str:
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table as HTML; without a head if that is empty."""
+    """A table as HTML, without a header row if `head` is empty."""
     lines = [_row("td", row) for row in rows]
     return f"<table>{_row('th', head) if head else ''}{''.join(lines)}</table>"
 

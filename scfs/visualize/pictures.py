@@ -1,4 +1,4 @@
-"""Drawings of what the other files of this folder compute; nothing is computed here."""
+"""Draws what the other modules of this package compute; nothing is computed here."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ CELL, TITLE = 1.3, 9  # inches of an image in a grid; points of a title
 
 
 def save_views(path: Path, images: Sequence[Image.Image], views: Sequence[ViewBatch]) -> None:
-    """Example views: in each row an image with the boxes of its views, then its global and its local views."""
+    """Example views; each row: an image with the boxes of its views, then its global and its local views."""
     num_global, num_local = len(views[0].global_views), len(views[0].local_views)
     figure, axes = _grid(len(images), 1 + num_global + num_local)
     for image, batch, cells in zip(images, views, axes, strict=True):
@@ -41,7 +41,7 @@ def save_views(path: Path, images: Sequence[Image.Image], views: Sequence[ViewBa
 
 
 def save_attention(path: Path, searched: Sequence[SearchedImage]) -> None:
-    """In each row an image, then each of its queries with the attention on the image at every search layer."""
+    """Each row: an image, then each of its queries with the attention on the image at every search layer."""
     layers, num_queries = list(searched[0].maps), len(searched[0].queries)
     figure, axes = _grid(len(searched), 1 + num_queries * (1 + len(layers)))
     for found, cells in zip(searched, axes, strict=True):
@@ -65,7 +65,7 @@ def save_neighbours(
     cosines: Tensor,
     same_class: Tensor | None,
 ) -> None:
-    """In each row a query image with its caption, then its nearest images with their cosines.
+    """Each row: a query image with its caption, then its nearest images with their cosines.
 
     cosines: (queries, k). same_class: (queries, k) bool, for the colour of frames; None without classes.
     """
@@ -94,14 +94,16 @@ def save_projection(path: Path, projection: Projection, labels: Tensor, classes:
         axes.scatter(x, y, s=18, alpha=0.75, linewidths=0, label=name, **style)
     if classes:
         axes.legend(fontsize=TITLE, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), markerscale=1.5)
-    for number, (axis, part) in enumerate(zip((axes.xaxis, axes.yaxis), projection.explained.tolist(), strict=True)):
-        axis.set_label_text(f"component {number + 1} ({part:.0%} of the variance)")
+    for number, (axis, fraction) in enumerate(
+        zip((axes.xaxis, axes.yaxis), projection.explained.tolist(), strict=True)
+    ):
+        axis.set_label_text(f"component {number + 1} ({fraction:.0%} of the variance)")
     axes.grid(alpha=0.3)
     _save(figure, path)
 
 
 def _groups(labels: Tensor, classes: Sequence[str]) -> list[tuple[str, Tensor, dict[str, Any]]]:
-    """Points to draw alike: name, which ones (images,), and colour and marker. With many classes, the largest few."""
+    """Points that share a style: name, mask (images,), colour and marker. With many classes, only the largest few."""
     if not classes:
         return [("images", labels >= -1, {"color": SAME, "marker": "o"})]
     counts = labels[labels >= 0].bincount(minlength=len(classes))
@@ -117,7 +119,7 @@ def _groups(labels: Tensor, classes: Sequence[str]) -> list[tuple[str, Tensor, d
 
 
 def _grid(rows: int, columns: int, *, titles: bool = False) -> tuple[Figure, Any]:
-    """Square cells without ticks, with room for titles above the first row or above all."""
+    """Square cells without ticks, with space for titles above the first row or above all."""
     gap = 0.3 if titles else 0.1  # inches between rows
     width, height = CELL * columns + 0.1 * (columns + 1), CELL * rows + gap * (rows - 1) + 0.4
     figure = Figure(figsize=(width, height))
@@ -141,7 +143,7 @@ def _short(name: str, length: int) -> str:
 
 
 def _line(number: int) -> tuple[str, str]:
-    """Colour and style of the box and the frame with a number; after the last colour, dashed ones."""
+    """Colour and line style of the box and frame of a view or query; dashed once all colours are used."""
     return COLOURS[number % len(COLOURS)], ("-", "--")[number // len(COLOURS) % 2]
 
 
@@ -158,7 +160,7 @@ def _outline(cell: Any, box: Sequence[float], number: int) -> None:
 
 
 def _overlay(cell: Any, image: Image.Image, attention: NDArray[np.float32]) -> None:
-    """Attention (H, W) over the image in grey, from its own smallest to its own largest value."""
+    """Attention (H, W) over the image in grey, scaled from its smallest to its largest value."""
     extent = (0, image.width, image.height, 0)
     cell.imshow(image.convert("L"), cmap="gray", extent=extent)
     cell.imshow(attention, cmap="inferno", alpha=0.65, extent=extent, interpolation="bilinear")

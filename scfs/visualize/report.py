@@ -35,7 +35,7 @@ RESULT_HEAD = ("date", "evaluation", "data", "protocol", "metric", "value", "95 
 
 
 def report(run: Path, console: Console) -> Path:
-    """Pictures and a page of what a run learned: the `scfs report` command. Returns the page."""
+    """Write an HTML page with pictures of what a run learned: the `scfs report` command. Returns the page."""
     config = _read_settings(run)
     source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
     device = choose_device("auto")
@@ -60,7 +60,7 @@ def report(run: Path, console: Console) -> Path:
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> str:
-    """The first and the last score of a run: of k-NN top-1 or, without labels, of whatever else was logged."""
+    """The first and last score of a run: k-NN top-1 or, without labels, the first metric that was logged."""
     logged = logged_metrics(rows)
     if not logged:
         return "No score was computed."
@@ -93,7 +93,7 @@ def _read_settings(run: Path) -> Config:
         raise UserError(f"{run} is not a run folder (it has no {SETTINGS}).")
     values = read_toml(run / SETTINGS)
     if "finetune" in values:
-        raise UserError(f"{run} was trained with labels; a report is of a pre-training run: give that folder.")
+        raise UserError(f"{run} was trained with labels; reports are for pre-training runs: give such a folder.")
     return check(Config, values)
 
 
@@ -129,7 +129,7 @@ def _draw_views(folder: Path, images: Sequence[Image.Image], config: Config) -> 
 
 
 def _draw_attention(folder: Path, images: Sequence[Image.Image], backbone: Backbone, config: Config) -> Section:
-    """The image is seen at 1.5 times the training size if the network accepts that: its deepest map is then finer."""
+    """Images are enlarged to 1.5 times the training size if the network accepts that, for a finer deepest map."""
     size = config.views.global_size
     try:
         side = usable_side(backbone, int(1.5 * size))
@@ -152,7 +152,7 @@ def _draw_attention(folder: Path, images: Sequence[Image.Image], backbone: Backb
 
 
 def _feature_sections(folder: Path, source: Source, sample: Sample) -> list[Section]:
-    """Nearest neighbours and projection; neither means anything with a single image."""
+    """Nearest neighbours and projection; meaningless with a single image."""
     if len(sample.features) < 2:
         return []
     return [_draw_neighbours(folder, source, sample), _draw_projection(folder, source, sample)]

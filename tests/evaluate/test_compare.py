@@ -13,7 +13,7 @@ def entry(value, *, low, high, evaluation="knn", name="k=20", data="photos", **s
     return Result(evaluation, [Metric(name, value, (low, high))], data, protocol_of(settings))
 
 
-def test_table_plot_and_marks(scfs, trained, monkeypatch, tmp_path):
+def test_the_table_the_plot_and_the_marks_of_ties(scfs, trained, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     other, third = tmp_path / "other", tmp_path / "third"
     for copy in (other, third):
@@ -55,11 +55,11 @@ def test_ties_are_symmetric_in_the_interval():
     assert Metric("top-1", 0.5, (0.4, 0.61)).ties_with(best)
     assert not Metric("top-1", 0.5, (0.45, 0.54)).ties_with(best)
     assert not best.ties_with(best)
-    assert not Metric("top-1", 0.59).ties_with(Metric("top-1", 0.6))  # nothing is known of either
+    assert not Metric("top-1", 0.59).ties_with(Metric("top-1", 0.6))  # neither has an interval
 
 
 def test_any_metric_can_be_compared(scfs, trained, monkeypatch, tmp_path):
-    """Boxes, per class overlaps, seconds: nothing knows them by name."""
+    """Boxes, overlaps, seconds: no name is treated specially."""
     monkeypatch.chdir(tmp_path)
     other = shutil.copytree(trained, tmp_path / "other")
     for run, ap, seconds in ((trained, 0.574, 3.0), (other, 0.559, 2.0)):
@@ -78,15 +78,14 @@ def test_lower_may_be_better():
     assert best_of([Metric("AP", 0.2), Metric("AP", 0.3)]).value == 0.3
 
 
-def test_interval_covers_as_it_says():
-    """Close to the normal approximation, and never outside 0 and 1."""
+def test_the_interval_is_close_to_the_normal_approximation():
     low, high = bootstrap_interval([0.4], [1000])
     assert low == pytest.approx(0.4 - 1.96 * (0.24 / 1000) ** 0.5, abs=0.003)
     assert high == pytest.approx(0.4 + 1.96 * (0.24 / 1000) ** 0.5, abs=0.003)
     assert bootstrap_interval([1.0], [10]) == (1.0, 1.0)
 
 
-def test_figures_of_different_sizes_and_networks_are_not_mixed(trained):
+def test_metrics_of_different_sizes_and_networks_are_not_mixed(trained):
     for size, network, top1 in ((64, "teacher", 0.3), (96, "teacher", 0.4), (96, "student", 0.5)):
         add_result(trained, entry(top1, low=0.2, high=0.6, data="a/photos", size=size, network=network))
     assert {measure.protocol: metric.value for measure, metric in latest(trained).items()} == {
@@ -96,7 +95,7 @@ def test_figures_of_different_sizes_and_networks_are_not_mixed(trained):
     }
 
 
-def test_figures_of_different_data_checkpoints_and_temperatures_are_not_mixed(scfs, trained, monkeypatch, tmp_path):
+def test_metrics_of_different_data_checkpoints_and_temperatures_are_not_mixed(scfs, trained, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for settings in (
         {"data": "cifar10:/data/public", "target": f"{trained}/last.pt", "temperature": 0.07},
@@ -113,7 +112,7 @@ def test_figures_of_different_data_checkpoints_and_temperatures_are_not_mixed(sc
     assert rows == [f"| k=20 (knn, {name}) % | 50.0 |" for name in names]
 
 
-def test_rows_are_in_the_order_of_their_numbers(trained):
+def test_rows_are_sorted_by_number(trained):
     for k in (100, 20, 10):
         add_result(trained, entry(0.5, low=0.4, high=0.6, name=f"k={k} top-1"))
     measures = sorted(latest(trained), key=lambda measure: measure.order)

@@ -21,10 +21,10 @@ FAST = {"size": 32, "workers": 0, "device": "cpu", "batch_size": 5}
 
 
 def run(data, out=None, target=TARGET, **flags):
-    """What was found, and what was said."""
-    said = io.StringIO()
-    found = embed(target, str(data), out, check(Embed, FAST, flags), Console(file=said, width=200))
-    return found, said.getvalue()
+    """The matches, and what was printed."""
+    printed = io.StringIO()
+    found = embed(target, str(data), out, check(Embed, FAST, flags), Console(file=printed, width=200))
+    return found, printed.getvalue()
 
 
 @torch.no_grad()
@@ -37,16 +37,16 @@ def by_hand(path):
 def test_features_are_in_the_order_of_their_names(photos, tmp_path, labelled):
     if not labelled:
         (photos / "cats" / "0.jpg").rename(photos / "0.jpg")
-    _, said = run(photos, tmp_path / "f.npy")
+    _, printed = run(photos, tmp_path / "f.npy")
     features, names = np.load(tmp_path / "f.npy"), (tmp_path / "f.txt").read_text().splitlines()
     assert (features.dtype, features.shape) == (np.float32, (12, 256))
     assert sorted(names) == sorted(str(path) for path in photos.rglob("*.jpg"))
     for name, feature in zip(names, features, strict=True):
         np.testing.assert_allclose(feature, by_hand(name), rtol=1e-4, atol=1e-5)
-    assert f"{tmp_path / 'f.npy'}: 12 x 256 features" in said
+    assert f"{tmp_path / 'f.npy'}: 12 x 256 features" in printed
 
 
-def test_all_of_a_folder_with_a_train_folder(photos, tmp_path):
+def test_a_train_folder_does_not_hide_the_other_images(photos, tmp_path):
     (photos / "cats").rename(photos / "train")
     run(photos, tmp_path / "f.npy")
     assert len(np.load(tmp_path / "f.npy")) == 12
@@ -67,7 +67,7 @@ def test_parquet(photos, tmp_path):
     np.testing.assert_array_equal(np.array(table["feature"].to_pylist(), np.float32), np.load(tmp_path / "f.npy"))
 
 
-def test_parquet_in_parts(tmp_path, monkeypatch):
+def test_parquet_in_several_row_groups(tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr("scfs.evaluate.embed.ROWS", 2)
     features = torch.arange(15.0).reshape(5, 3)
@@ -83,7 +83,7 @@ def test_parquet_without_pyarrow(photos, tmp_path, monkeypatch):
         run(photos, tmp_path / "f.parquet")
 
 
-def test_nearest_against_loops():
+def test_most_similar_equals_loops():
     generator = torch.Generator().manual_seed(0)
     features, query = torch.randn(9, 4, generator=generator), torch.randn(4, generator=generator)
     names = [f"{i}.jpg" for i in range(9)]
@@ -103,11 +103,11 @@ def test_nearest_against_loops():
 
 def test_a_query_finds_itself(photos, tmp_path):
     query = photos / "dogs" / "3.jpg"
-    found, said = run(photos, query=str(query), nearest="3")
+    found, printed = run(photos, query=str(query), nearest="3")
     assert len(found) == 3
     assert found[0].name == str(query)
     assert found[0].cosine == pytest.approx(1, abs=1e-5)
-    assert said.split()[:2] == ["1.0000", str(query)]
+    assert printed.split()[:2] == ["1.0000", str(query)]
     assert not list(tmp_path.glob("*.npy"))
     again, _ = run(photos, tmp_path / "f.npy", query=str(query), nearest="3")
     assert again == found
@@ -128,7 +128,7 @@ def test_a_query_finds_itself(photos, tmp_path):
         ("f.npy", {"sise": "3"}, "Did you mean 'size'"),
     ],
 )
-def test_embed_refuses_before_it_computes(photos, tmp_path, monkeypatch, out, options, reason):
+def test_bad_input_is_refused_before_computing(photos, tmp_path, monkeypatch, out, options, reason):
     monkeypatch.setattr("scfs.evaluate.embed.extract_shown", lambda *_, **__: pytest.fail("computed"))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match=reason):
@@ -137,7 +137,7 @@ def test_embed_refuses_before_it_computes(photos, tmp_path, monkeypatch, out, op
 
 
 @pytest.mark.parametrize("name", ["f.npy", "f.txt"])
-def test_nothing_is_written_over(photos, tmp_path, name):
+def test_nothing_is_overwritten(photos, tmp_path, name):
     (tmp_path / name).write_text("mine")
     with pytest.raises(UserError, match=f"{name} exists and is not overwritten"):
         run(photos, tmp_path / "f.npy")
@@ -169,12 +169,12 @@ def test_the_command(scfs, photos, tmp_path):
     assert (code, err.count("\n")) == (2, 1)
 
 
-def test_names_that_are_odd(photos, tmp_path):
-    odd = photos / os.fsdecode(b"caf\xe9 [red].jpg")
-    (photos / "cats" / "0.jpg").rename(odd)
-    _, said = run(photos, tmp_path / "f.npy", query=str(odd), nearest="1")
-    assert os.fsencode(odd) in (tmp_path / "f.txt").read_bytes().splitlines()
-    assert "caf\N{REPLACEMENT CHARACTER} [red].jpg" in said
-    odd.rename(photos / "two\nlines.jpg")
+def test_unusual_file_names(photos, tmp_path):
+    unusual = photos / os.fsdecode(b"caf\xe9 [red].jpg")
+    (photos / "cats" / "0.jpg").rename(unusual)
+    _, printed = run(photos, tmp_path / "f.npy", query=str(unusual), nearest="1")
+    assert os.fsencode(unusual) in (tmp_path / "f.txt").read_bytes().splitlines()
+    assert "caf\N{REPLACEMENT CHARACTER} [red].jpg" in printed
+    unusual.rename(photos / "two\nlines.jpg")
     with pytest.raises(UserError, match="has a line break"):
         run(photos, tmp_path / "g.npy")

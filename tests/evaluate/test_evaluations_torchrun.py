@@ -1,4 +1,4 @@
-"""Evaluations under torchrun, as users start them: the same figures as one process."""
+"""Evaluations under torchrun, as users start them: the same metrics as with one process."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def under_torchrun(*words):
 def test_probes_are_the_same(scfs, trained, photos):
     command = ("linear", trained, "--data", photos, *COMMON, "--rates", 0.1, 1.0)
     assert scfs(*command)[0] == 0
-    assert under_torchrun(*command).count("chosen on held-out") == 1  # only one of them speaks
+    assert under_torchrun(*command).count("chosen on held-out") == 1  # only rank zero prints
     one, two = (checkpoint.load(trained / name)["linear"] for name in ("linear.pt", "linear-2.pt"))
     torch.testing.assert_close(two["weight"], one["weight"], rtol=1e-4, atol=1e-5)
     first, second = read_results(trained)

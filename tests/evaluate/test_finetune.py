@@ -26,20 +26,20 @@ ONE = (*QUICK, "--rates", 0.1)
 
 
 class Stopping(loop.Interrupt):
-    """Asks to stop when it has been asked a number of times."""
+    """Requests a stop when checked for the `at`-th time."""
 
-    asked, at = 0, 2
+    checks, at = 0, 2
 
     @property
     def requested(self):
-        type(self).asked += 1
-        return self.asked == self.at
+        type(self).checks += 1
+        return self.checks == self.at
 
     @requested.setter
     def requested(self, _): ...
 
 
-def test_every_later_command_takes_the_network(scfs, trained, photos, tmp_path):
+def test_every_other_command_takes_the_network(scfs, trained, photos, tmp_path):
     code, out, err = scfs("finetune", trained, "--data", photos, *ONE)
     assert code == 0, err
     assert "Fine-tuning of" in out
@@ -64,11 +64,11 @@ def test_every_later_command_takes_the_network(scfs, trained, photos, tmp_path):
     assert [result.evaluation for result in read_results(tuned)] == ["knn", "linear", "finetune"]
     code, _, err = scfs("report", tuned)
     assert code == 2
-    assert "was trained with labels; a report is of a pre-training run" in err
+    assert "was trained with labels; reports are for pre-training runs" in err
 
 
-def test_its_own_classifier_predicts(scfs, photos, tmp_path):
-    """With enough training on two colours, it names them."""
+def test_predict_uses_the_fine_tuned_classifier(scfs, photos, tmp_path):
+    """After enough training it distinguishes two colours."""
     random = np.random.default_rng(0)
     for colour, name in ((20, "cats"), (200, "dogs")):
         for path in (photos / name).iterdir():
@@ -84,7 +84,7 @@ def test_its_own_classifier_predicts(scfs, photos, tmp_path):
     assert all(("cats" in name) == (label == "cats") for name, label, _ in (row.split(",") for row in rows))
 
 
-def test_from_scratch_forgets_the_weights(scfs, trained, photos, tmp_path):
+def test_from_scratch_ignores_the_weights(scfs, trained, photos, tmp_path):
     folders = [tmp_path / name for name in ("scratch", "random")]
     for target, words, folder in zip(
         (trained, "random:resnet10_half"), (("--from=scratch",), ()), folders, strict=True
@@ -93,7 +93,7 @@ def test_from_scratch_forgets_the_weights(scfs, trained, photos, tmp_path):
         assert code == 0, err
         assert ("from scratch" in out) == bool(words)
         assert read_results(folder)
-    assert not (trained / "results.json").exists()  # it says nothing of the run
+    assert not (trained / "results.json").exists()  # not a result of the run
     scratch, random = (load_backbone(str(folder)).backbone.state_dict() for folder in folders)
     assert all(torch.equal(scratch[name], random[name]) for name in scratch)
 
@@ -111,12 +111,12 @@ def test_rate_and_weight_decay_are_chosen_on_held_out_images(scfs, trained, phot
 
 
 @pytest.mark.parametrize("at", [2, 3, 6])  # at the end of the first cell, in the second, in the last training
-def test_a_stopped_one_goes_on_exactly(scfs, trained, photos, tmp_path, monkeypatch, at):
+def test_a_stopped_training_resumes_exactly(scfs, trained, photos, tmp_path, monkeypatch, at):
     grid = ("--rates", 0.01, 0.1, "--held_out", 0.3)
     commands = [("finetune", trained, "--data", photos, *QUICK, *grid, "--out", tmp_path / name) for name in "ab"]
     assert scfs(*commands[0])[0] == 0
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": at}))
+        patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"checks": 0, "at": at}))
         code, _, err = scfs(*commands[1])
     assert code == 130
     assert "run the same command again to resume" in err
@@ -127,7 +127,7 @@ def test_a_stopped_one_goes_on_exactly(scfs, trained, photos, tmp_path, monkeypa
     assert read_grid(tmp_path / "a") == read_grid(tmp_path / "b")
     code, _, err = scfs(*commands[1])
     assert code == 2
-    assert "exists, and is not the same work begun" in err
+    assert "exists and does not hold the same unfinished work" in err
 
 
 def test_a_fraction_is_drawn_from_each_class(photos):
@@ -153,7 +153,7 @@ def test_a_list_names_the_images(scfs, trained, photos, tmp_path):
     assert result.protocol.startswith("list.txt, ")
 
 
-def test_classes_of_all_sizes_count_alike():
+def test_classes_of_all_sizes_count_equally():
     labels = torch.tensor([0] * 8 + [1] * 2)
     hits = torch.tensor([[True, True]] * 8 + [[False, True]] * 2)
     assert Accuracy.of(hits).top1 == pytest.approx(0.8)
@@ -167,7 +167,7 @@ def test_classes_of_all_sizes_count_alike():
 def test_bad_input_is_one_sentence(scfs, trained, photos, tmp_path):
     for words, sentence in (
         (("--images", tmp_path / "none.txt"), "Cannot read list"),
-        (("--out", photos), "is not the same work begun"),
+        (("--out", photos), "does not hold the same unfinished work"),
         (("--fraction", 0), "Setting 'fraction' cannot be '0'"),
     ):
         code, _, err = scfs("finetune", trained, "--data", photos, *ONE, *words)
@@ -200,7 +200,7 @@ def test_recipes_run(scfs, photos, tmp_path, recipe):
     assert all(f"# {field}" in recipe.read_text() for field in ("command", "hardware", "result"))
 
 
-def test_nothing_is_made_before_the_checks(scfs, trained, photos):
+def test_nothing_is_written_before_the_checks(scfs, trained, photos):
     for extra in photos.glob("dogs/[1-5].jpg"):
         extra.unlink()
     (photos / "val").mkdir()
@@ -219,28 +219,28 @@ def test_nothing_is_made_before_the_checks(scfs, trained, photos):
     assert code == 0, err
 
 
-def test_other_weights_are_other_work(scfs, trained, photos, tmp_path, monkeypatch):
+def test_other_weights_are_not_the_same_work(scfs, trained, photos, tmp_path, monkeypatch):
     command = ("--data", photos, *ONE, "--out", tmp_path / "out")
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": 1}))
+        patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"checks": 0, "at": 1}))
         assert scfs("finetune", trained, *command)[0] == 130
     code, _, err = scfs("finetune", trained, *command, "--network", "student")
     assert code == 2
-    assert "is not the same work begun" in err
+    assert "does not hold the same unfinished work" in err
 
 
-def test_other_images_are_other_work(scfs, trained, photos, tmp_path, monkeypatch):
+def test_other_images_are_not_the_same_work(scfs, trained, photos, tmp_path, monkeypatch):
     names = tmp_path / "names.txt"
     names.write_text("cats/0.jpg\ncats/1.jpg\ndogs/0.jpg\ndogs/1.jpg\n")
     commands = [("--out", tmp_path / "all"), ("--images", names, "--out", tmp_path / "some")]
     for command in commands:
         with monkeypatch.context() as patch:
-            patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"asked": 0, "at": 1}))
+            patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"checks": 0, "at": 1}))
             assert scfs("finetune", trained, "--data", photos, *ONE, *command)[0] == 130
     names.write_text("cats/0.jpg\ncats/1.jpg\ndogs/0.jpg\ndogs/2.jpg\n")
-    assert "is not the same work begun" in scfs("finetune", trained, "--data", photos, *ONE, *commands[1])[2]
+    assert "the same unfinished work" in scfs("finetune", trained, "--data", photos, *ONE, *commands[1])[2]
     Image.new("RGB", (20, 20)).save(photos / "dogs" / "new.jpg")
-    assert "is not the same work begun" in scfs("finetune", trained, "--data", photos, *ONE, *commands[0])[2]
+    assert "the same unfinished work" in scfs("finetune", trained, "--data", photos, *ONE, *commands[0])[2]
 
 
 def test_unreadable_images_are_named_once(scfs, trained, photos):
@@ -263,7 +263,7 @@ def test_the_metric_of_a_data_set_and_of_a_folder(scfs, trained, photos, monkeyp
     assert "mean per class" not in out
 
 
-def test_a_probe_is_no_backbone(scfs, trained, photos):
+def test_a_probe_is_not_a_backbone(scfs, trained, photos):
     scfs("linear", trained, "--data", photos, "--cached", "true", "--epochs", 1, "--workers", 0)
     code, _, err = scfs("knn", trained / "linear.pt", "--data", photos)
     assert code == 2
@@ -294,7 +294,7 @@ def test_a_rate_that_diverges_is_left_out_of_the_grid(scfs, trained, photos):
     assert entry["others"]["rate"] == 0.1
 
 
-def test_it_leaves_curves(scfs, trained, photos):
+def test_curves_are_written(scfs, trained, photos):
     before = (trained / "metrics.jsonl").read_bytes()
     code, _, err = scfs("finetune", trained, "--data", photos, *QUICK, "--rates", 0.01, 0.1, "--held_out", 0.3)
     assert code == 0, err

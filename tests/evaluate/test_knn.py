@@ -41,7 +41,7 @@ def by_loops(train, val, k, temperature, classes):
 
 
 @pytest.mark.parametrize("temperature", [0.07, 1.0])
-def test_against_loops(temperature):
+def test_accuracy_equals_loops(temperature):
     train, val = sets()
     scores = knn_accuracy(train, val, num_classes=7, ks=(1, 5, 20), temperature=temperature)
     for k, accuracy in scores.items():
@@ -57,18 +57,18 @@ def test_a_class_without_a_vote_is_not_among_the_first_five():
     assert [round(scores[k].top5, 3) for k in (1, 2, 4)] == [0.333, 0.333, 1.0]
 
 
-def test_a_vote_that_underflows_is_a_vote():
+def test_a_vote_that_underflows_still_counts():
     train = LabelledFeatures(torch.eye(2), torch.tensor([5, 6]))
     val = LabelledFeatures(torch.eye(2)[:1], torch.tensor([6]))
     assert knn_accuracy(train, val, num_classes=7, ks=(2,), temperature=1e-3)[2].top5 == 1.0
 
 
-def test_a_large_k_takes_all():
+def test_a_large_k_uses_all_training_images():
     train, val = sets()
     whole = knn_accuracy(train, val, num_classes=7, ks=(20, 40))
-    parts = knn_accuracy(train, val, num_classes=7, ks=(20, 40, 1000))
-    assert parts[20] == whole[20]
-    assert parts[1000] == parts[40] == whole[40]
+    larger = knn_accuracy(train, val, num_classes=7, ks=(20, 40, 1000))
+    assert larger[20] == whole[20]
+    assert larger[1000] == larger[40] == whole[40]
 
 
 @pytest.mark.parametrize(("query_chunk", "key_chunk"), [(1000, 1000), (3, 1000), (1000, 7), (5, 2)])
@@ -79,7 +79,7 @@ def test_chunks_find_the_same_neighbours(query_chunk, key_chunk):
     found = list(nearest(val.features, train.features, 9, query_chunk=query_chunk, key_chunk=key_chunk))
     assert [start for start, *_ in found] == list(range(0, len(val.features), query_chunk))
     torch.testing.assert_close(torch.cat([values for _, values, _ in found]), expected.values)
-    assert torch.equal(torch.cat([places for *_, places in found]), expected.indices)
+    assert torch.equal(torch.cat([indices for *_, indices in found]), expected.indices)
 
 
 def test_perfect_features():
@@ -97,7 +97,7 @@ def test_the_command(scfs, photos):
 
 
 def test_layers_results_and_plot(scfs, photos, trained):
-    """Every search layer and the final feature in one pass; the last map of a ResNet is what its feature is made of."""
+    """Every search layer and the final feature in one pass; a ResNet's feature is its pooled last map."""
     options = ("--data", photos, "--size", 32, "--k", 1, 5, "--workers", 0)
     code, _out, _ = scfs("knn", trained, *options, "--layers", "all")
     assert code == 0
@@ -146,12 +146,12 @@ def test_features_that_are_not_finite_are_refused(scfs, trained, photos, tmp_pat
 
 
 @pytest.mark.parametrize("command", ["knn", "linear", "finetune", "embed", "predict"])
-def test_all_cores_are_used_though_torchrun_says_one(scfs, trained, photos, tmp_path, monkeypatch, command):
+def test_all_cores_are_used_under_torchrun(scfs, trained, photos, tmp_path, monkeypatch, command):
     if command == "predict":
         assert scfs("linear", trained, "--data", photos, "--cached", "true", "--epochs", 1, "--workers", 0)[0] == 0
-    real, threads = features._extract_share, []
+    real, threads = features._extract_shard, []
     monkeypatch.setattr(
-        features, "_extract_share", lambda *args: threads.append(torch.get_num_threads()) or real(*args)
+        features, "_extract_shard", lambda *args: threads.append(torch.get_num_threads()) or real(*args)
     )
     monkeypatch.setattr(cpu, "num_cores", lambda: 2)
     words = {"embed": (trained, photos, tmp_path / "out.npy"), "predict": (trained, photos)}

@@ -24,7 +24,7 @@ def load_probe(run):
     return probe_of(run, fingerprint(load_backbone(str(run)).backbone))
 
 
-def test_probes_learn_as_torch_would_one_by_one():
+def test_probes_equal_torch_sgd_one_by_one():
     """The reported probes see every image, the choosing ones only those that are not held out."""
     torch.manual_seed(0)
     rates, probes = (0.1, 1.0), Probes(5, 3, (0.1, 1.0))
@@ -47,7 +47,7 @@ def test_probes_learn_as_torch_would_one_by_one():
         torch.testing.assert_close(probes.bias[p], bias)
 
 
-def test_the_rate_is_chosen_without_the_test_images():
+def test_the_rate_is_chosen_without_test_images():
     probes = Probes(2, 2, (0.1, 1.0, 3.0))
     with torch.no_grad():
         probes.weight.zero_()
@@ -86,20 +86,20 @@ def test_the_command_and_predict(scfs, trained, photos, tmp_path, cached):
 
 
 @pytest.mark.parametrize("cached", ["true", "false"])
-def test_a_stopped_probe_goes_on_exactly(scfs, trained, photos, monkeypatch, cached):
+def test_a_stopped_probe_resumes_exactly(scfs, trained, photos, monkeypatch, cached):
     command = ("linear", trained, "--data", photos, "--cached", cached, *QUICK)
     scfs(*command)
     whole = load_probe(trained)
 
     class Stopping(loop.Interrupt):
-        """Asks to stop at the third step."""
+        """Requests a stop at the third step."""
 
-        asked = 0
+        checks = 0
 
         @property
         def requested(self):
-            type(self).asked += 1
-            return self.asked == 3
+            type(self).checks += 1
+            return self.checks == 3
 
         @requested.setter
         def requested(self, _): ...
@@ -110,7 +110,7 @@ def test_a_stopped_probe_goes_on_exactly(scfs, trained, photos, monkeypatch, cac
     assert code == 130
     assert "Stopped after step 3; run the same command again to resume." in err
     assert len(list(trained.glob("linear_state*"))) == 1
-    code, _, err = scfs(*command, "--seed", 6)  # another probe of the same run is not in its way
+    code, _, err = scfs(*command, "--seed", 6)  # another probe of the same run does not interfere
     assert code == 0, err
     code, _, err = scfs(*command)
     assert code == 0, err
@@ -118,10 +118,10 @@ def test_a_stopped_probe_goes_on_exactly(scfs, trained, photos, monkeypatch, cac
     assert torch.equal(load_probe(trained).weight, whole.weight)
 
 
-def test_a_vit_gives_its_last_class_tokens(scfs, photos):
+def test_a_vit_is_probed_on_its_last_class_tokens(scfs, photos):
     code, out, err = scfs("linear", "random:vit_tiny_patch16_224", "--data", photos, "--cached", "true", *QUICK)
     assert code == 0, err
-    assert "results" not in out  # there is no run to keep them with
+    assert "results" not in out  # there is no run folder to record them in
 
 
 def test_held_out_images_are_some_of_each_class(photos):
@@ -140,7 +140,7 @@ def test_bad_input_is_one_sentence(scfs, trained, photos, tmp_path):
         hold_out(read_folder(photos), 0.1, seed=0)
     code, _, err = scfs("predict", trained, photos)
     assert code == 2
-    assert "has no trained probe; make one with: scfs linear" in err
+    assert "has no trained probe; train one with: scfs linear" in err
     code, _, err = scfs("predict", tmp_path / "none", photos)
     assert code == 2
     assert "is not a run folder" in err
@@ -156,7 +156,7 @@ def test_a_probe_is_not_used_on_other_weights(scfs, trained, photos):
     assert code == 0, err
 
 
-def test_names_of_classes_may_be_any_bytes(scfs, trained, photos, tmp_path):
+def test_class_names_may_be_any_bytes(scfs, trained, photos, tmp_path):
     (photos / "cats").rename(photos / os.fsdecode(b"caf\xe9"))
     assert scfs("linear", trained, "--data", photos, "--cached", "true", *QUICK)[0] == 0
     code, _, err = scfs("predict", trained, photos, tmp_path / "out.csv", "--workers", 0)
@@ -164,7 +164,7 @@ def test_names_of_classes_may_be_any_bytes(scfs, trained, photos, tmp_path):
     assert "caf\N{REPLACEMENT CHARACTER}" in (tmp_path / "out.csv").read_text(encoding="utf-8")
 
 
-def test_a_run_that_cannot_be_written_to_is_scored_all_the_same(scfs, trained, photos, monkeypatch):
+def test_a_read_only_run_is_scored_all_the_same(scfs, trained, photos, monkeypatch):
     monkeypatch.setattr(results.os, "access", lambda *_: False)  # root may write anywhere
     for command in (("knn", "--k", 2, "--workers", 0), ("linear", "--cached", "true", *QUICK)):
         code, out, err = scfs(command[0], trained, "--data", photos, *command[1:])
@@ -175,14 +175,14 @@ def test_a_run_that_cannot_be_written_to_is_scored_all_the_same(scfs, trained, p
     assert not list(trained.glob("linear*"))
 
 
-def test_probes_are_never_written_over(scfs, trained, photos):
+def test_probes_are_never_overwritten(scfs, trained, photos):
     command = ("linear", trained, "--data", photos, "--cached", "true", *QUICK)
     for _ in range(2):
         scfs(*command)
-    kept = (trained / "linear-2.pt").read_bytes()
+    before = (trained / "linear-2.pt").read_bytes()
     (trained / "linear.pt").unlink()
     scfs(*command)
-    assert (trained / "linear-2.pt").read_bytes() == kept
+    assert (trained / "linear-2.pt").read_bytes() == before
     assert (trained / "linear-3.pt").exists()
 
 
@@ -196,14 +196,14 @@ def test_a_rate_that_diverges_is_one_sentence_and_records_nothing(scfs, trained,
     words = ("--cached", "true", *QUICK[:-5], "--rates", 0.1, 1e38, "--held_out", 0.3)
     code, _, err = scfs("linear", trained, "--data", photos, *words)
     assert code == 2
-    assert "The probes at rate 1e+38 are not finite any more at step" in err
+    assert "The probes at rate 1e+38 are no longer finite at step" in err
     assert err.count("\n") == 1
     assert not (trained / "results.json").exists()
     assert not (trained / "linear.pt").exists()
 
 
 @pytest.mark.parametrize("cached", ["true", "false"])
-def test_it_leaves_curves_beside_those_of_the_run(scfs, trained, photos, cached):
+def test_curves_are_written_next_to_those_of_the_run(scfs, trained, photos, cached):
     before = (trained / "metrics.jsonl").read_bytes()
     command = ("linear", trained, "--data", photos, "--cached", cached, *QUICK)
     for _ in range(2):  # once more: the same curves

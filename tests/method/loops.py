@@ -42,7 +42,7 @@ class Given(NamedTuple):
 
 
 def attention(query_map: Nested, key_map: Nested) -> Nested:
-    """Cosine of the query's spatial mean with each place of the key: (C, h, w), (C, H, W) -> (H, W)."""
+    """Cosine of the query's spatial mean with each position of the key: (C, h, w), (C, H, W) -> (H, W)."""
     query = [sum(sum(row) for row in plane) / (len(plane) * len(plane[0])) for plane in query_map]
     query_length = math.sqrt(sum(value * value for value in query))
     result = []
@@ -57,26 +57,26 @@ def attention(query_map: Nested, key_map: Nested) -> Nested:
 
 
 def attended(weights: Nested, key_map: Nested) -> Nested:
-    """(H, W), (C, H, W) -> (C, H, W): every channel times the weight of its place."""
+    """(H, W), (C, H, W) -> (C, H, W): every channel times the weight at its position."""
     return [
         [[weights[y][x] * plane[y][x] for x in range(len(plane[0]))] for y in range(len(plane))] for plane in key_map
     ]
 
 
 def box_in_view(box: list[float], view: list[float], flip: bool) -> tuple[list[float], float]:
-    """Where the part of a box inside a view lies in that view, from 0 to 1, and that part's share of the box's area."""
+    """A box clipped to a view, in the view's coordinates from 0 to 1, and the fraction of its area inside."""
     x0, x1 = (min(max(x, view[0]), view[2]) for x in (box[0], box[2]))
     y0, y1 = (min(max(y, view[1]), view[3]) for y in (box[1], box[3]))
-    share = (x1 - x0) * (y1 - y0) / ((box[2] - box[0]) * (box[3] - box[1]))
+    inside = (x1 - x0) * (y1 - y0) / ((box[2] - box[0]) * (box[3] - box[1]))
     left, right = ((x - view[0]) / (view[2] - view[0]) for x in (x0, x1))
     top, bottom = ((y - view[1]) / (view[3] - view[1]) for y in (y0, y1))
     if flip:
         left, right = 1 - right, 1 - left
-    return [left, top, right, bottom], share
+    return [left, top, right, bottom], inside
 
 
 def bilinear(plane: Nested, y: float, x: float) -> float:
-    """The value at a point given in places, centres of places being whole numbers; the border value beyond them."""
+    """The value at a point, in coordinates where pixel centres are whole numbers; the border value outside."""
     y, x = min(max(y, 0.0), len(plane) - 1.0), min(max(x, 0.0), len(plane[0]) - 1.0)
     total = 0.0
     for row in range(len(plane)):
@@ -86,7 +86,7 @@ def bilinear(plane: Nested, y: float, x: float) -> float:
 
 
 def roi_align(key_map: Nested, box: list[float], height: int, width: int) -> Nested:
-    """Cut a box (from 0 to 1) out of a map (C, H, W), to (C, height, width): the mean of 2 x 2 samples per place."""
+    """Cut a box (from 0 to 1) out of a map (C, H, W), to (C, height, width): the mean of 2 x 2 samples per position."""
     rows, columns = len(key_map[0]), len(key_map[0][0])
     left, right = box[0] * columns - 0.5, box[2] * columns - 0.5
     top, bottom = box[1] * rows - 0.5, box[3] * rows - 0.5

@@ -96,9 +96,9 @@ def search_term(
     for g, v, b in pairs:
         query_map, key_map = query_maps[v][b], key_maps[g][b]
         if contrast == "roi-crop":
-            box, share = box_in_view(given.local_boxes[v][b], given.global_boxes[g][b], given.global_flips[g][b])
+            box, inside = box_in_view(given.local_boxes[v][b], given.global_boxes[g][b], given.global_flips[g][b])
             targets.append(roi_align(key_map, box, len(query_map[0]), len(query_map[0][0])))
-            weights.append(0.0 if share < 0.1 else 1.0)
+            weights.append(0.0 if inside < 0.1 else 1.0)
         else:
             targets.append(attended(attention(query_map, key_map), key_map))
             weights.append(1.0)

@@ -1,7 +1,7 @@
 """Ten steps of the real thing at a fixed seed: the losses are stored and must not move.
 
 In float64 from initialisation on, so that other kernels stay far below the tolerance. After a change that is meant
-to move them (or a new version of torch or timm that initialises otherwise), store them anew and say why in the commit:
+to move them (or a new version of torch or timm that initialises otherwise), store them again and say why in the commit:
 
     python tests/method/test_curve.py
 """

@@ -34,7 +34,7 @@ def test_search_attention():
 
 
 def test_attention_is_a_cosine():
-    """1 where a key points along the query, whatever its length, -1 where against it, 0 for an empty place."""
+    """1 where a key points along the query, whatever its length, -1 where against it, 0 at an empty position."""
     query_maps = normal(1, 1, C, 2, 2)
     query = query_maps.mean(dim=(-2, -1))[0, 0]
     key_maps = torch.stack([3 * query, -0.1 * query, 0 * query], dim=-1).reshape(1, 1, C, 1, 3)
@@ -64,11 +64,11 @@ BOXES = {  # local box, global box
 
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("case", BOXES)
-def test_place_in_view(case, flip):
+def test_box_in_view(case, flip):
     box, view = BOXES[case]
     expected_box, expected_share = loops.box_in_view(box, view, flip)
-    place, inside = box_in_view(tensor(box), tensor(view), torch.tensor(flip))
-    close(place, tensor(expected_box))
+    found, inside = box_in_view(tensor(box), tensor(view), torch.tensor(flip))
+    close(found, tensor(expected_box))
     close(inside, tensor(expected_share))
 
 
@@ -78,9 +78,9 @@ def test_place_in_view(case, flip):
 def test_roi_maps(case, flip, size):
     box, view = BOXES[case]
     key_map = normal(C, 4, 6)
-    place, _ = loops.box_in_view(box, view, flip)
-    cut = roi_maps(key_map.reshape(1, 1, C, 4, 6), tensor(place).reshape(1, 1, 1, 4), size)
-    close(cut[0, 0, 0], tensor(loops.roi_align(key_map.tolist(), place, *size)))
+    clipped, _ = loops.box_in_view(box, view, flip)
+    cut = roi_maps(key_map.reshape(1, 1, C, 4, 6), tensor(clipped).reshape(1, 1, 1, 4), size)
+    close(cut[0, 0, 0], tensor(loops.roi_align(key_map.tolist(), clipped, *size)))
 
 
 def test_roi_maps_of_many_views_and_images():
@@ -96,14 +96,14 @@ def test_roi_maps_of_many_views_and_images():
                 close(cut[g, n, b], tensor(expected))
 
 
-def test_flipped_view_cuts_the_flipped_place():
+def test_a_flipped_view_crops_the_flipped_box():
     """Cutting from a mirrored map with a mirrored box gives the mirror image of the straight cut."""
     key_maps, view = normal(1, 1, C, 4, 6), tensor([0.1, 0.2, 0.9, 0.8])
     box = tensor([0.2, 0.3, 0.45, 0.6])
     cuts = []
     for maps, flip in ((key_maps, False), (key_maps.flip(-1), True)):
-        place, _ = box_in_view(box, view, torch.tensor(flip))
-        cuts.append(roi_maps(maps, place.reshape(1, 1, 1, 4), (3, 2)))
+        clipped, _ = box_in_view(box, view, torch.tensor(flip))
+        cuts.append(roi_maps(maps, clipped.reshape(1, 1, 1, 4), (3, 2)))
     close(cuts[1].flip(-1), cuts[0])
 
 

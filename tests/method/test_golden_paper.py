@@ -85,11 +85,11 @@ def test_file_is_what_its_script_makes(arrays):
 def test_file_is_small_and_its_pairs_differ(arrays):
     """Under 100 kB; and roi-crop's pairs are some in, some out, some mirrored."""
     assert golden.PATH.stat().st_size < 100_000
-    shares = []
+    fractions = []
     for g in range(2):
         for n in range(golden.LOCAL_VIEWS):
             for b in range(golden.IMAGES):
                 box, view = arrays["in.local_boxes"][n, b].tolist(), arrays["in.global_boxes"][g, b].tolist()
-                shares.append(box_in_view(box, view, False)[1])
-    assert min(shares) < 0.1 < max(shares)
+                fractions.append(box_in_view(box, view, False)[1])
+    assert min(fractions) < 0.1 < max(fractions)
     assert 0 < arrays["in.global_flips"].mean() < 1

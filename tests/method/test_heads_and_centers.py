@@ -30,7 +30,7 @@ def test_projection_head(batch_norm):
         close(value, expected_value)
 
 
-def test_projection_head_starts_as_dinos():
+def test_projection_head_is_initialised_as_dinos():
     head = ProjectionHead(16, 32, hidden_dim=64, bottleneck_dim=8)
     linear = [layer for layer in head.mlp if isinstance(layer, torch.nn.Linear)]
     assert [tuple(layer.weight.shape) for layer in linear] == [(64, 16), (64, 64), (8, 64)]
@@ -153,7 +153,7 @@ def test_logits_of_weight_0_do_not_move_the_center():
     close(center.value, tensor(loops.moved_center([0.0] * K, seen, 0.8)))
 
 
-def test_a_center_stays_where_nothing_was_collected():
+def test_a_center_is_unchanged_if_nothing_was_collected():
     center, start = Center(K, 0.8).double(), normal(K)
     center.value.copy_(start)
     center.sharpen(normal(G, B, K), 0.05, torch.zeros(G, B))

@@ -105,7 +105,7 @@ def test_losses_do_not_depend_on_the_order_of_the_images():
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_of_the_teacher_only_batch_norms_train(again):
+def test_only_the_teachers_batch_norms_train(again):
     model = make_model(dropout=0.5)
     if again:
         model.eval()
@@ -117,7 +117,7 @@ def test_of_the_teacher_only_batch_norms_train(again):
     assert all(module.training for module in model.student.modules())
 
 
-def test_synchronised_batch_norms_of_the_teacher_train_too():
+def test_the_teachers_synchronised_batch_norms_train_too():
     model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(make_model()).train()
     norms = [module for module in model.teacher.modules() if isinstance(module, torch.nn.SyncBatchNorm)]
     assert len(norms) == 3 + 3 * 5  # one per stage, five per search head

@@ -86,18 +86,18 @@ def test_other_seeds():
 def test_roi_batch_has_every_kind_of_pair():
     """Or the comparison of roi-crop would leave the clip, the weights or the flips untried."""
     batch = make_batch()
-    shares, flips = [], []
+    fractions, flips = [], []
     for g in range(2):
         for n in range(3):
             for b in range(3):
                 box, view, flip = batch.local_boxes[n, b], batch.global_boxes[g, b], bool(batch.global_flips[g, b])
-                share = box_in_view(box.tolist(), view.tolist(), flip)[1]
-                shares.append(share)
-                flips += [(g, flip)] if share >= 0.1 else []
-    assert any(share == 0 for share in shares)
-    assert any(0 < share < 0.1 for share in shares)
-    assert any(0.1 <= share < 0.99 for share in shares)
-    assert any(share > 0.99 for share in shares)
+                fraction = box_in_view(box.tolist(), view.tolist(), flip)[1]
+                fractions.append(fraction)
+                flips += [(g, flip)] if fraction >= 0.1 else []
+    assert any(fraction == 0 for fraction in fractions)
+    assert any(0 < fraction < 0.1 for fraction in fractions)
+    assert any(0.1 <= fraction < 0.99 for fraction in fractions)
+    assert any(fraction > 0.99 for fraction in fractions)
     assert {(0, True), (0, False)} <= set(flips)  # among those that count; released searches the first view only
 
 

@@ -1,4 +1,4 @@
-"""The objectives beside the paper's against plain loops, and what each must do whatever the numbers."""
+"""The other objectives against plain loops, and properties that each must have."""
 
 import math
 
@@ -109,18 +109,18 @@ def test_vicreg_equals_loops():
 
 
 @pytest.mark.parametrize("objective", OTHERS, ids=lambda objective: type(objective).__name__)
-def test_images_that_are_all_alike_are_worse_than_images_apart(objective):
-    """None of them may be content with a collapsed network."""
-    apart = torch.eye(B, K, dtype=torch.float64)
-    alike = torch.ones(B, K, dtype=torch.float64)
+def test_identical_outputs_have_a_higher_loss_than_distinct_ones(objective):
+    """So that no objective rewards a collapsed network."""
+    distinct = torch.eye(B, K, dtype=torch.float64)
+    identical = torch.ones(B, K, dtype=torch.float64)
     for method in (objective.views, objective.pairs):
         shape = (1, 1, B, K) if method == objective.pairs else (G, B, K)
-        losses = [method(rows.expand(G, B, K), rows.expand(shape)).loss for rows in (apart, alike)]
+        losses = [method(rows.expand(G, B, K), rows.expand(shape)).loss for rows in (distinct, identical)]
         assert losses[0] < losses[1] - 0.1
 
 
 @pytest.mark.parametrize("objective", OTHERS, ids=lambda objective: type(objective).__name__)
-def test_half_precision_is_widened(objective):
+def test_half_precision_is_upcast(objective):
     outputs, targets = normal(V, B, K), normal(G, B, K)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = objective.views(outputs.bfloat16(), targets.bfloat16()).loss
@@ -132,7 +132,7 @@ def test_half_precision_is_widened(objective):
 # --- Sinkhorn
 
 
-def test_sinkhorn_gives_every_output_its_part():
+def test_sinkhorn_gives_every_output_an_equal_fraction():
     logits = normal(G, 64, K)
     logits[..., 0] += 3  # one output would win
     probs = sinkhorn(logits, 0.5, iterations=50)
@@ -145,7 +145,7 @@ def test_sinkhorn_gives_every_output_its_part():
     torch.testing.assert_close(ratios / ratios[:, :1], (ratios / ratios[:, :1])[:1].expand_as(ratios))
 
 
-def test_sinkhorn_in_place_of_a_center():
+def test_sinkhorn_replaces_the_center():
     outputs, targets = normal(V, B, K), normal(G, B, K)
     objective = SelfDistillation(0.1, "sinkhorn")
     assert not objective.has_center
@@ -183,7 +183,7 @@ def test_every_student_parameter_learns_and_the_teacher_does_not(objective, targ
     assert list(model.centers()) == []
 
 
-def test_targets_of_the_student_have_their_gradient_in_the_data_term_only():
+def test_student_targets_have_a_gradient_in_the_data_term_only():
     """SimCLR's two-sided gradient for views; what is searched gives none, as in the paper."""
     model, batch = make_model(InfoNCE()), make_batch(6, 0)
     model.plan = model.plan.__class__(local_views=False)
@@ -200,7 +200,7 @@ def test_targets_of_the_student_have_their_gradient_in_the_data_term_only():
     assert not torch.allclose(two, one)
 
 
-def test_the_student_as_target_leaves_the_teacher_an_average_of_everything():
+def test_with_student_targets_the_teacher_averages_everything():
     model = make_model(InfoNCE())
     before = {name: value.clone() for name, value in model.teacher.state_dict().items()}
     model(make_batch(6), 0.05)  # moves the student's statistics, not the teacher's

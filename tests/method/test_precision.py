@@ -8,7 +8,7 @@ from scfs.method.losses import Center, search_loss, view_loss
 from scfs.method.search import box_in_view, roi_maps, search_attention, upcast
 
 EVERY_MODE = [(contrast, variant) for contrast in CONTRASTS for variant in ("paper", "released")]
-HALVES = [torch.bfloat16, torch.float16]
+HALF_PRECISION = [torch.bfloat16, torch.float16]
 
 
 def autocast():
@@ -51,15 +51,15 @@ def test_float64_passes_through(contrast, variant):
         assert 1e-16 < (loss - output.losses[name]).abs() < 1e-7, name
 
 
-def test_widen():
-    for dtype in HALVES:
+def test_upcast():
+    for dtype in HALF_PRECISION:
         assert upcast(torch.ones(1, dtype=dtype)).dtype == torch.float32
     for dtype in (torch.float32, torch.float64):
         x = torch.ones(1, dtype=dtype)
         assert upcast(x) is x
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF_PRECISION])
 def test_losses_and_search_ignore_autocast(dtype):
     """Given the same inputs they give the same outputs, to the last bit, and upcast half-precision ones."""
     torch.manual_seed(0)
@@ -78,7 +78,7 @@ def test_losses_and_search_ignore_autocast(dtype):
         assert torch.equal(cast, step()), name
 
 
-def test_roi_maps_tells_many_images_apart_in_half_precision():
+def test_roi_maps_distinguishes_many_images_in_half_precision():
     """The index of a map is not rounded with it: bfloat16 has no 257."""
     num_images = 200
     values = (torch.arange(2 * num_images) % 7).reshape(2, num_images, 1, 1, 1).expand(-1, -1, 1, 2, 2)

@@ -17,7 +17,7 @@ TEACHER_TEMP = 0.05
 
 
 class ToyBackbone(nn.Module):
-    """Three convolutions; maps of 4x6, 2x3 and 2x3 places for views of 8x12."""
+    """Three convolutions; maps of 4x6, 2x3 and 2x3 positions for views of 8x12."""
 
     def __init__(self, layers=(0, 1, 2), dropout=0.0):
         super().__init__()
@@ -38,7 +38,7 @@ class ToyBackbone(nn.Module):
 
 
 class StoredBackbone(nn.Module):
-    """Gives stored features in place of computed ones: the global views' for views 2 pixels wide, else the local's."""
+    """Returns stored features instead of computed ones: the global views' for views 2 pixels wide, else the local's."""
 
     def __init__(self, global_features: Maps, local_features: Maps | None = None):
         super().__init__()
@@ -89,7 +89,7 @@ def make_batch(num_images=3, num_local_views=3, *, seed=1, dtype=torch.float64) 
 
 
 def stored_batch(num_images: int, num_local_views: int) -> ViewBatch:
-    """What makes a StoredBackbone answer; boxes and flips say nothing."""
+    """A batch for `StoredBackbone`; boxes and flips are meaningless."""
     return ViewBatch(
         torch.zeros(2, num_images, 3, 2, 2),
         torch.zeros(num_local_views, num_images, 3, 1, 1),
@@ -101,7 +101,7 @@ def stored_batch(num_images: int, num_local_views: int) -> ViewBatch:
 
 
 def given_of(model: SCFS, batch: ViewBatch) -> Given:
-    """What the loops need: each kind of view in its own backbone pass, gradients kept on the student's side."""
+    """What the loops need: each kind of view in its own backbone pass, with gradients for the student."""
 
     def maps_of(backbone: nn.Module, views: Tensor) -> Maps:
         pooled, maps = backbone(views.flatten(0, 1))
@@ -155,6 +155,6 @@ def randomised(module):
 
 
 def shake(parameter):
-    """Far enough that images differ in the logits: DINO's small weights and no biases would make them all alike."""
+    """Far enough that images differ in the logits: DINO's small weights and no biases would make them all the same."""
     width = parameter[0].numel() if parameter.ndim > 1 else 12
     parameter.add_(torch.randn_like(parameter) * (2.0 if parameter.ndim > 1 else 1.0) / width**0.5)

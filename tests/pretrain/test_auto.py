@@ -16,7 +16,7 @@ def resolved(num_images, epochs, batch_size=256, **flags):
     return resolve(check(Config, AUTO, flags), num_images, torch.device("cpu"))
 
 
-def test_at_the_papers_size_it_chooses_the_papers_settings():
+def test_data_of_the_papers_size_gets_the_papers_settings():
     config, _ = resolved(1_281_167, 200)
     method = config.method
     assert (method.out_dim, method.momentum, method.teacher_temp) == (65536, 0.996, 0.07)
@@ -25,7 +25,7 @@ def test_at_the_papers_size_it_chooses_the_papers_settings():
     assert config.run.checkpoint_every_steps == 1_281_167 // 256
 
 
-def test_small_data_gets_a_small_head_and_a_quick_teacher():
+def test_small_data_gets_a_small_head_and_a_fast_teacher():
     config, choices = resolved(5000, 10, batch_size=50)
     assert config.method.out_dim == 512
     assert config.method.momentum == pytest.approx(0.99)  # 100 of 1,000 steps
@@ -36,7 +36,7 @@ def test_small_data_gets_a_small_head_and_a_quick_teacher():
 
 
 @pytest.mark.parametrize(("images", "out_dim"), [(1, 256), (4096, 512), (9469, 1024), (126_689, 8192), (10**7, 65536)])
-def test_head_by_number_of_images(images, out_dim):
+def test_out_dim_grows_with_the_number_of_images(images, out_dim):
     assert resolved(images, 10, batch_size=1)[0].method.out_dim == out_dim
 
 
@@ -45,13 +45,13 @@ def test_the_released_variant_has_its_own_crops():
     assert (config.views.global_scale, config.views.local_scale) == ((0.25, 1.0), (0.05, 0.25))
 
 
-def test_what_is_set_is_kept():
+def test_explicit_settings_are_unchanged():
     config, choices = resolved(5000, 10, **{"method.out_dim": 77, "views.global_scale": (0.3, 0.4)})
     assert (config.method.out_dim, config.views.global_scale) == (77, (0.3, 0.4))
     assert not {"method.out_dim", "views.global_scale"} & {c.setting for c in choices}
 
 
-def test_outputs_are_chosen_for_the_objective_that_has_them():
+def test_out_dim_is_chosen_only_for_objective_dino():
     config, choices = resolved(5000, 10, **{"method.objective": "info-nce"})
     assert config.method.out_dim == "auto"
     assert "method.out_dim" not in [choice.setting for choice in choices]

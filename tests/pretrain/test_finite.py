@@ -1,4 +1,4 @@
-"""A loss or a gradient that is not finite is refused before anything moves."""
+"""A loss or a gradient that is not finite is refused before anything is updated."""
 
 import copy
 import math
@@ -35,12 +35,12 @@ def make_batch(images=4, seed=0):
 
 
 def poison(learner, value):
-    """Make one gradient infinite or NaN, in one place; the loss stays finite."""
+    """Make one gradient infinite or NaN in one row; the loss stays finite."""
     weight = learner.method.student.backbone.net.layer3[0].conv1.weight
     return weight.register_hook(lambda grad: grad.index_fill(0, torch.tensor([1]), value))
 
 
-def moved(learner, before):
+def changed(learner, before):
     """Names of parameters, centers and optimizer states that differ, batch-norm statistics apart."""
     now = learner.state_dict()
     names = [
@@ -59,17 +59,17 @@ def moved(learner, before):
 
 @pytest.mark.parametrize("clip", ["per-tensor", "total", "off"])
 @pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_a_gradient_that_is_not_finite_moves_nothing(tiny, clip, value):
+def test_a_gradient_that_is_not_finite_changes_nothing(tiny, clip, value):
     learner = make_learner(tiny(optim__clip=clip))
     learner.step([LoadedViews(make_batch(), [])], 3)
     before = copy.deepcopy(learner.state_dict())
     poison(learner, value)
     with pytest.raises(UserError, match=r"The gradients became (inf|nan) at step 4, at a loss of .*lower optim.lr"):
         learner.step([LoadedViews(make_batch(), [])], 4)
-    assert moved(learner, before) == []
+    assert changed(learner, before) == []
 
 
-def test_float16_leaves_out_steps_that_overflow(tiny):
+def test_float16_skips_steps_that_overflow(tiny):
     learner = make_learner(tiny(), "float16")
     learner.precision.scaler = torch.amp.GradScaler("cpu", init_scale=16.0)  # low enough for these gradients
     learner.step([LoadedViews(make_batch(), [])], 3)
@@ -77,15 +77,15 @@ def test_float16_leaves_out_steps_that_overflow(tiny):
     hook = poison(learner, math.inf)
     numbers = learner.step([LoadedViews(make_batch(), [])], 4)
     assert math.isfinite(numbers["loss"])
-    assert moved(learner, before) == []
+    assert changed(learner, before) == []
     assert learner.precision.scaler.get_scale() == 8.0
     assert not any(center.pending.any() for center in learner.method.centers())
     hook.remove()
     learner.step([LoadedViews(make_batch(), [])], 4)
-    assert {"center.value", "teacher.backbone.net.conv1.weight"} < {*moved(learner, before)}
+    assert {"center.value", "teacher.backbone.net.conv1.weight"} < {*changed(learner, before)}
 
 
-def test_float16_does_not_leave_out_steps_for_ever(tiny):
+def test_float16_does_not_skip_steps_forever(tiny):
     learner = make_learner(tiny(), "float16")
     poison(learner, math.nan)
     learner.step([LoadedViews(make_batch(), [])], 0)
@@ -95,7 +95,7 @@ def test_float16_does_not_leave_out_steps_for_ever(tiny):
 
 
 @pytest.mark.parametrize("at", [4, 5])  # the last of six steps too
-def test_the_checkpoint_before_stays_intact(scfs, tiny_recipe, tmp_path, monkeypatch, at):
+def test_the_last_checkpoint_stays_intact(scfs, tiny_recipe, tmp_path, monkeypatch, at):
     words = ("pretrain", tiny_recipe, "--run.folder", tmp_path / "run", "--run.checkpoint_every_steps", 2)
     real = PretrainLearner.step
 
@@ -116,14 +116,14 @@ def test_the_checkpoint_before_stays_intact(scfs, tiny_recipe, tmp_path, monkeyp
 
 @pytest.mark.parametrize("micro_batches", [2, 4])
 def test_spread_does_not_depend_on_micro_batches(tiny, micro_batches):
-    """Of a network without batch norms, whose features do not depend on them either."""
+    """For a network without batch norms, whose features do not depend on micro-batches either."""
     flags = {"method__contrast": "dino", "backbone__name": "vit_tiny_patch16_224"}
     batch = make_batch()
-    whole, parts = (make_learner(tiny(**flags)) for _ in range(2))
+    whole, split_up = (make_learner(tiny(**flags)) for _ in range(2))
     images = len(batch.global_boxes[0]) // micro_batches
-    split = [ViewBatch(*(part[:, first : first + images] for part in batch)) for first in range(0, 4, images)]
+    split = [ViewBatch(*(each[:, first : first + images] for each in batch)) for first in range(0, 4, images)]
     expected = whole.step([LoadedViews(batch, [])], 0)
-    found = parts.step([LoadedViews(part, []) for part in split], 0)
+    found = split_up.step([LoadedViews(each, []) for each in split], 0)
     assert expected["feature_spread"] > 0.01
     for name in ("feature_spread", "spread/view", "entropy/view", "loss"):
         assert found[name] == pytest.approx(expected[name], rel=1e-4), name

@@ -23,7 +23,7 @@ def warnings(steps=400, total=1000, outputs=K, **numbers):
     return [(step, text) for step in range(1, steps + 1) for text in health.check(step, values)]
 
 
-def test_a_healthy_run_is_left_in_peace():
+def test_a_healthy_run_gets_no_warnings():
     assert warnings() == []
 
 
@@ -37,35 +37,35 @@ def test_a_healthy_run_is_left_in_peace():
         ({"loss/view": 0.01, "entropy/view": 0.0}, ["'view'", "one output wins", "center_momentum"]),
     ],
 )
-def test_each_collapse_is_told_once_with_a_remedy(numbers, words):
+def test_each_kind_of_collapse_is_reported_once_with_a_remedy(numbers, words):
     ((step, text),) = warnings(**numbers)
     assert step == 100  # a tenth of the run
     for word in words:
         assert word in text
 
 
-def test_the_loss_of_a_sharp_teacher_may_pass_ln_k():
+def test_with_a_sharp_teacher_the_loss_may_exceed_ln_k():
     assert warnings(**{"loss/view": math.log(K), "entropy/view": 0.4}) == []
 
 
-def test_flat_means_the_same_for_few_outputs_and_for_many():
+def test_flat_does_not_depend_on_the_number_of_outputs():
     """Random weights at the paper's temperature have an entropy of 0.96 with 65,536 outputs: not flat."""
     assert warnings(outputs=65536, **{"entropy/view": 0.964}) == []
     assert warnings(outputs=64, **{"entropy/view": 0.964}) != []
 
 
-def test_without_a_softmax_there_is_nothing_to_be_flat_or_constant():
+def test_heads_without_a_softmax_are_never_flat_or_constant():
     assert warnings(outputs=None, **{"loss/view": 0.0, "entropy/view": 1.0}) == []
 
 
-def test_a_short_run_is_judged_after_a_window():
+def test_a_short_run_is_checked_after_one_window():
     ((step, _),) = warnings(total=50, feature_spread=0.0)
     assert step == WINDOW
 
 
-def test_recovering_after_the_start_is_no_alarm():
+def test_recovery_after_the_start_gives_no_warning():
     health = Health(1000, lambda _: K)
-    said = []
+    found = []
     for step in range(1, 300):
-        said += health.check(step, {**HEALTHY, "feature_spread": 0.0 if step < 70 else 0.5})
-    assert said == []
+        found += health.check(step, {**HEALTHY, "feature_spread": 0.0 if step < 70 else 0.5})
+    assert found == []

@@ -34,8 +34,8 @@ def test_every_mode_trains(tiny, tmp_path, contrast, variant):
     run = train(tiny(method__contrast=contrast, method__variant=variant, optim__epochs=1), tmp_path)
     found = rows(run)
     assert [row["step"] for row in found] == [1, 2, 3]
-    parts = [value for name, value in found[-1].items() if name.startswith("loss/")]
-    assert found[-1]["loss"] == pytest.approx(sum(parts), rel=1e-5)
+    terms = [value for name, value in found[-1].items() if name.startswith("loss/")]
+    assert found[-1]["loss"] == pytest.approx(sum(terms), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_every_mode_trains(tiny, tmp_path, contrast, variant):
         {"method__out_dim": "auto", "method__momentum": "auto", "method__teacher_temp": "auto"},
     ],
 )
-def test_settings_train(tiny, tmp_path, flags):
+def test_combinations_of_settings_train(tiny, tmp_path, flags):
     run = train(tiny(optim__epochs=1, **flags), tmp_path)
     assert all(0 < row["loss"] < 100 for row in rows(run))
 
 
-def interrupted_after(step, monkeypatch):
-    """A stop signal during a step, as from Ctrl-C or a scheduler."""
+def interrupt_during(step, monkeypatch):
+    """Send a stop signal during a step, as Ctrl-C or a scheduler does."""
     real = PretrainLearner.step
 
     def stopped_step(learner, batch, number):
@@ -96,16 +96,16 @@ def test_resume_is_bit_for_bit(tiny, tmp_path, monkeypatch, flags):
     config = tiny(**flags)
     whole = train(config, tmp_path, "whole")
     with monkeypatch.context() as patch:
-        interrupted_after(3, patch)
+        interrupt_during(3, patch)
         with pytest.raises(KeyboardInterrupt, match="Stopped after step 4"):
-            train(config, tmp_path, "broken")
-    broken = tmp_path / "broken"
-    assert checkpoint.load(broken / "last.pt")["step"] == 4
-    with (broken / "metrics.jsonl").open("a") as file:  # what a crash after the checkpoint leaves
+            train(config, tmp_path, "stopped")
+    stopped = tmp_path / "stopped"
+    assert checkpoint.load(stopped / "last.pt")["step"] == 4
+    with (stopped / "metrics.jsonl").open("a") as file:  # what a crash after the checkpoint leaves
         file.write('{"step": 5, "loss": 0.0}\n{"step": 6, "lo')
-    train(config, tmp_path, "broken", resume=True)
-    assert rows(broken) == rows(whole)
-    ours, theirs = (checkpoint.load(run / "last.pt") for run in (broken, whole))
+    train(config, tmp_path, "stopped", resume=True)
+    assert rows(stopped) == rows(whole)
+    ours, theirs = (checkpoint.load(run / "last.pt") for run in (stopped, whole))
     assert ours["method"].keys() == theirs["method"].keys()
     for name, value in ours["method"].items():
         assert torch.equal(value, theirs["method"][name]), name
@@ -134,11 +134,11 @@ def test_resume_on_other_images_is_refused(scfs, tiny_recipe, photos, tmp_path):
 
 
 def test_resume_in_another_memory_layout(tiny, tmp_path, monkeypatch):
-    """The optimizer's memory follows the parameters': a fused kernel would take one number for another."""
+    """Optimizer state follows the memory format of the parameters: a fused kernel would mix up elements otherwise."""
     finals = []
     for name, changed in (("same", {}), ("other", {"run__channels_last": False})):
         with monkeypatch.context() as patch:
-            interrupted_after(3, patch)
+            interrupt_during(3, patch)
             with pytest.raises(KeyboardInterrupt):
                 train(tiny(), tmp_path, name)
         train(tiny(**changed), tmp_path, name, resume=True)
@@ -151,8 +151,8 @@ def test_resume_without_a_run_starts_one(tiny, tmp_path):
     assert rows(train(tiny(), tmp_path, resume=True))[-1]["step"] == 6
 
 
-def test_a_killed_process_goes_on_exactly(scfs, tiny_recipe, tmp_path):
-    """Kill -9 amid a run with loader processes; resume from the run folder alone."""
+def test_a_killed_run_resumes_exactly(scfs, tiny_recipe, tmp_path):
+    """Kill -9 during a run with data loader workers; resume from the run folder alone."""
     flags = ["--data.workers", "1", "--optim.epochs", "12", "--run.checkpoint_every_steps", "2"]
     words = ["pretrain", tiny_recipe, *flags]
     assert scfs(*words, "--run.folder", tmp_path / "whole")[0] == 0
@@ -169,13 +169,13 @@ def test_a_killed_process_goes_on_exactly(scfs, tiny_recipe, tmp_path):
     assert rows(killed) == rows(tmp_path / "whole")
 
 
-def test_seeds_repeat_and_differ(tiny, tmp_path):
+def test_a_seed_repeats_a_run_and_another_changes_it(tiny, tmp_path):
     first, again, other = (rows(train(tiny(seed=s), tmp_path, n)) for s, n in ((0, "a"), (0, "b"), (1, "c")))
     assert first == again
     assert first != other
 
 
-def test_the_run_folder(tiny, tmp_path):
+def test_files_of_the_run_folder(tiny, tmp_path):
     run = train(tiny(run__knn_every_epochs=1, run__keep_every_epochs=1), tmp_path)
     names = {path.name for path in run.iterdir()}
     assert names == {
@@ -190,7 +190,7 @@ def test_the_run_folder(tiny, tmp_path):
     assert json.loads((run / "environment.json").read_text())[0]["packages"]["torch"] == torch.__version__.split("+")[0]
 
 
-def test_tensorboard_carries_the_same(tiny, tmp_path):
+def test_tensorboard_has_the_same_values(tiny, tmp_path):
     run = train(tiny(run__knn_every_epochs=2), tmp_path)
     board = EventAccumulator(str(run / "tensorboard"))
     board.Reload()
@@ -206,7 +206,7 @@ def test_tensorboard_carries_the_same(tiny, tmp_path):
         assert [value for _, value in found] == pytest.approx([value for _, value in points], rel=1e-5)
 
 
-def test_settings_of_a_run_repeat_it(scfs, tiny, tmp_path, monkeypatch):
+def test_the_settings_of_a_run_reproduce_it(scfs, tiny, tmp_path, monkeypatch):
     run = train(tiny(method__out_dim="auto"), tmp_path)
     monkeypatch.chdir(tmp_path)
     assert scfs("pretrain", run)[0] == 0
@@ -232,17 +232,17 @@ def test_a_loss_that_is_not_finite_stops_the_run(scfs, tiny_recipe, tmp_path):
     assert "optim.lr" in err
 
 
-def test_a_collapse_is_told(scfs, tiny_recipe, tmp_path):
-    """At such temperatures every answer is uniform, of every head."""
+def test_a_collapse_is_reported(scfs, tiny_recipe, tmp_path):
+    """At such temperatures every head's output is uniform."""
     flags = ["--method.teacher_temp", 50, "--method.teacher_temp_start", 50, "--method.student_temp", 50]
     code, out, _ = scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "run", *flags, "--optim.epochs", 12)
     assert code == 0
     for term in ("view", "search/layer2", "search/layer3", "search/layer4"):
-        assert out.count(f"the head of '{term}' is flat: the teacher spreads its answer over 100% of") == 1
+        assert out.count(f"the head of '{term}' is flat: the teacher spreads its probability over 100% of") == 1
     assert "Lower method.teacher_temp" in out
 
 
-def test_a_folder_of_photos(scfs, tiny_recipe, photos, tmp_path):
+def test_training_on_a_folder_of_photos(scfs, tiny_recipe, photos, tmp_path):
     words = ["pretrain", tiny_recipe, "--data.source", photos, "--run.knn_every_epochs", 1]
     code, out, _ = scfs(*words, "--run.folder", tmp_path / "run")
     assert code == 0
@@ -252,7 +252,7 @@ def test_a_folder_of_photos(scfs, tiny_recipe, photos, tmp_path):
     assert "have no labels" in scfs(*flat, "--run.knn_every_epochs", 1)[1]
 
 
-def test_schedules_of_the_paper(tiny):
+def test_schedules_are_the_papers(tiny):
     config = tiny(
         optim__epochs=200,
         optim__warmup_epochs=10,
@@ -275,8 +275,8 @@ def test_schedules_of_the_paper(tiny):
 
 
 def test_a_stopped_run_keeps_its_tensorboard_events(tiny, tmp_path, monkeypatch):
-    interrupted_after(1, monkeypatch)
-    with pytest.raises(KeyboardInterrupt, match="Stopped after step 2; go on with: scfs pretrain"):
+    interrupt_during(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt, match="Stopped after step 2; resume with: scfs pretrain"):
         train(tiny(), tmp_path)
     board = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     board.Reload()

@@ -1,4 +1,4 @@
-"""Pre-training on files that cannot all be read, and from weights that exist."""
+"""Pre-training on files that cannot all be read, and from existing weights."""
 
 import os
 
@@ -16,17 +16,17 @@ def damaged(photos):
     return photos
 
 
-def test_an_unreadable_image_is_replaced_and_named(scfs, tiny_recipe, damaged, tmp_path):
+def test_an_unreadable_image_is_replaced_and_listed(scfs, tiny_recipe, damaged, tmp_path):
     words = ["pretrain", tiny_recipe, "--data.source", damaged, "--run.folder", tmp_path / "run", *FLAGS]
-    code, said, _ = scfs(*words)
+    code, out, _ = scfs(*words)
     assert code == 0
-    assert said.count("Unreadable, replaced by the next image") == 1
-    named = (tmp_path / "run" / "unreadable.txt").read_text().splitlines()
-    assert len(named) == 1
-    assert "cats/2.jpg" in named[0]
+    assert out.count("Unreadable, replaced by the next image") == 1
+    listed = (tmp_path / "run" / "unreadable.txt").read_text().splitlines()
+    assert len(listed) == 1
+    assert "cats/2.jpg" in listed[0]
 
 
-def test_neighbours_that_cannot_be_read_count_once_whatever_their_names(scfs, tiny_recipe, photos, tmp_path):
+def test_consecutive_unreadable_images_are_listed_once_each(scfs, tiny_recipe, photos, tmp_path):
     for i in range(1, 4):
         (photos / "cats" / f"{i}.jpg").write_bytes(b"no image")
     (photos / "cats" / "3.jpg").rename(photos / "cats" / os.fsdecode(b"3 caf\xe9.jpg"))
@@ -40,11 +40,11 @@ def test_scores_that_fail_do_not_stop_a_run(scfs, tiny_recipe, photos, tmp_path)
     for i in (2, 3):
         (photos / "cats" / f"{i}.jpg").write_bytes(b"no image")
         (photos / "dogs" / f"{i}.jpg").write_bytes(b"no image")
-    (photos / "cats" / "0.jpg").write_bytes(b"no image")  # five of the ten to learn from, and of twelve
+    (photos / "cats" / "0.jpg").write_bytes(b"no image")  # five of the ten train images, and of all twelve
     words = ["pretrain", tiny_recipe, "--data.source", photos, "--run.folder", tmp_path / "run", *FLAGS]
-    code, said, _ = scfs(*words, "--run.knn_every_epochs", 1)
+    code, out, _ = scfs(*words, "--run.knn_every_epochs", 1)
     assert code == 0
-    assert said.count("Online scores stopped: 5 of 10 images cannot be read") == 1
+    assert out.count("Online scores stopped: 5 of 10 images cannot be read") == 1
     assert (tmp_path / "run" / "last.pt").exists()
 
 
@@ -62,15 +62,15 @@ def test_start_from_another_run(scfs, tiny_recipe, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     assert scfs("pretrain", tiny_recipe, "--run.folder", first, *FLAGS)[0] == 0
     slow = ["--optim.lr", 1e-9, "--optim.final_lr", 0, "--method.momentum", 1]
-    code, said, _ = scfs("pretrain", tiny_recipe, "--run.folder", second, "--init", first, *FLAGS, *slow, "--seed", 5)
+    code, out, _ = scfs("pretrain", tiny_recipe, "--run.folder", second, "--init", first, *FLAGS, *slow, "--seed", 5)
     assert code == 0
-    assert " tensors from " in said
+    assert " tensors from " in out
     ours, theirs = (checkpoint.load(run / "last.pt")["method"] for run in (second, first))
     weights = [name for name in theirs if name.startswith("teacher.backbone.") and name.endswith("weight")]
     assert len(weights) > 10
     for name in weights:
         torch.testing.assert_close(ours[name], theirs[name])
-    (first / "last.pt").unlink()  # not needed to go on
+    (first / "last.pt").unlink()  # not needed to resume
     assert scfs("pretrain", second, "--resume")[0] == 0
 
 
@@ -93,11 +93,11 @@ def test_weights_of_another_architecture_are_refused(scfs, tiny_recipe, tmp_path
         ["--optim.name", "lars", "--views.path", "reference"],
     ],
 )
-def test_settings_of_the_step(scfs, tiny_recipe, tmp_path, flags):
+def test_settings_of_the_training_step(scfs, tiny_recipe, tmp_path, flags):
     assert scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "run", *FLAGS, *flags)[0] == 0
 
 
-def test_parts_must_divide_the_share_of_a_process(scfs, tiny_recipe, tmp_path):
+def test_micro_batches_must_divide_the_batch_of_a_process(scfs, tiny_recipe, tmp_path):
     code, _, err = scfs("pretrain", tiny_recipe, "--optim.accumulate", 3, "--run.folder", tmp_path / "run")
     assert code == 2
-    assert "optim.accumulate 3" in err
+    assert "optim.accumulate 3 does not divide the 4 images" in err

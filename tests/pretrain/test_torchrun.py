@@ -17,14 +17,14 @@ def rows(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_two_processes_train_score_and_resume_as_one_does(scfs, tiny_recipe, tmp_path):
+def test_two_processes_train_score_and_resume_like_one(scfs, tiny_recipe, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     assert scfs("pretrain", tiny_recipe, "--run.folder", one, *FLAGS)[0] == 0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scfs"]
     words = ["pretrain", str(tiny_recipe), "--run.folder", str(two), *FLAGS]
     done = subprocess.run([*torchrun, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("run folder: ") == 1  # only one of them speaks
+    assert done.stdout.count("run folder: ") == 1  # only rank zero prints
     for ours, theirs in zip(rows(two), rows(one), strict=True):
         assert ours.keys() == theirs.keys()
         for name in ours.keys() - {"images_per_second", "knn_top1", "knn_top5", "metrics"}:
@@ -36,37 +36,37 @@ def test_two_processes_train_score_and_resume_as_one_does(scfs, tiny_recipe, tmp
     assert rows(two)[-1]["step"] == 6
 
 
-def as_processes(words_of_each):
-    """Start processes as torchrun would, each with words of its own; their exit codes and what they said."""
+def run_processes(args_of_each):
+    """Start processes as torchrun would, each with its own arguments; returns exit codes and standard errors."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     group = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "scfs", *map(str, words)],
+            [sys.executable, "-m", "scfs", *map(str, args)],
             env={**os.environ, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
         )
-        for rank, words in enumerate(words_of_each)
+        for rank, args in enumerate(args_of_each)
     ]
-    said = [process.communicate()[1] for process in started]
-    return [process.returncode for process in started], said
+    errors = [process.communicate()[1] for process in started]
+    return [process.returncode for process in started], errors
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         ([["--optim.lr", 0.1], ["--optim.lr", 0.2]], "Processes 0 and 1 were given different settings (optim.lr = 0.1"),
         ([["--optim.batch_size", 5]] * 2, "optim.batch_size 5 is not divisible by 2 processes; use 4 or 6."),
     ],
 )
-def test_what_processes_refuse_together(tiny_recipe, tmp_path, flags, words):
+def test_all_processes_refuse_together(tiny_recipe, tmp_path, flags, message):
     run = tmp_path / "run"
-    codes, said = as_processes([["pretrain", tiny_recipe, "--run.folder", run, *own] for own in flags])
+    codes, errors = run_processes([["pretrain", tiny_recipe, "--run.folder", run, *own] for own in flags])
     assert codes == [2, 2]
-    assert said[0].startswith(f"scfs: {words}")
-    assert said[1] == ""
+    assert errors[0].startswith(f"scfs: {message}")
+    assert errors[1] == ""
     assert not run.exists()

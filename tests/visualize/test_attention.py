@@ -56,15 +56,15 @@ def test_attention_equals_loops(backbone):
     image, queries = noise(80, 56), [noise(20, 20, 1), noise(30, 24, 2)]
     found = attention_maps(backbone, queries, image, side=64, query_side=32)
     assert list(found) == backbone.layers
-    keys, asked = maps_of(backbone, image, 64), [maps_of(backbone, query, 32) for query in queries]
+    keys, query_maps_of_each = maps_of(backbone, image, 64), [maps_of(backbone, query, 32) for query in queries]
     for i, attention in enumerate(found.values()):
-        expected = [cosines(query_maps[i], keys[i]) for query_maps in asked]
+        expected = [cosines(query_maps[i], keys[i]) for query_maps in query_maps_of_each]
         assert attention.dtype == np.float32
         np.testing.assert_allclose(attention, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_query_on_its_own_image_on_a_jigsaw_and_on_another_image(backbone):
-    """The tile that a query was cut from attends most, wherever it is."""
+def test_a_query_is_found_in_its_image_a_jigsaw_and_another_image(backbone):
+    """Attention is highest on the tile that the query was cropped from, wherever it is."""
     image, order = tiled(TILES), (2, 3, 1, 0)
     [query] = search_own_image(backbone, image, [(8, 8, 40, 40)], side=64, query_side=32).queries
     other = tiled([TILES[1], TILES[0], TILES[1], TILES[1]])
@@ -81,7 +81,7 @@ def test_jigsaw_moves_every_tile():
     assert jigsaw(noise(31, 21)).size == (30, 20)
 
 
-def test_transformers_take_multiples_of_their_patches():
+def test_transformers_take_multiples_of_their_patch_size():
     torch.manual_seed(0)
     vit = Backbone("vit_tiny_patch16_224")
     assert [usable_side(vit, side) for side in (5, 48, 70, 95)] == [16, 48, 64, 96]
@@ -89,7 +89,7 @@ def test_transformers_take_multiples_of_their_patches():
     assert [each.shape for each in found.values()] == [(1, 4, 4)] * 3
 
 
-def test_other_networks_take_any_side_or_say_that_they_do_not(backbone):
+def test_other_networks_take_any_size_or_refuse_it(backbone):
     assert usable_side(backbone, 53) == 53
     with torch.device("meta"):
         fixed = Backbone("swin_tiny_patch4_window7_224")

@@ -28,7 +28,7 @@ def test_queries_that_are_not_among_the_images():
 
 
 def test_equal_images_are_neighbours_of_each_other():
-    """More equal images than neighbours are asked for: the query may then be missing among the first."""
+    """With more equal images than requested neighbours, the query may not be among the first."""
     features = torch.ones(8, 3)
     for query in range(8):
         found = nearest_others(features, [query], 3)
@@ -42,7 +42,7 @@ def test_fewer_images_than_neighbours():
     assert nearest_images(torch.eye(3), torch.eye(3), 6).indices.shape == (3, 3)
 
 
-def test_queries_are_of_different_classes():
+def test_queries_have_different_classes():
     labels = torch.tensor([0] * 50 + [1] * 3 + [2] * 2)
     assert sorted(labels[choose_queries(labels, 3)].tolist()) == [0, 1, 2]
     rows = choose_queries(labels, 6)  # more than classes

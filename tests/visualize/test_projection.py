@@ -6,7 +6,7 @@ from scfs.visualize.projection import project
 
 
 def covariance(rows):
-    """As loops: (dim, dim)."""
+    """(dim, dim), as loops."""
     dim = len(rows[0])
     means = [sum(row[i] for row in rows) / len(rows) for i in range(dim)]
     return [
@@ -15,7 +15,7 @@ def covariance(rows):
 
 
 @pytest.mark.parametrize(("images", "dim"), [(60, 20), (15, 30), (5, 3)])
-def test_projection_is_that_on_the_largest_eigenvectors(images, dim):
+def test_projection_is_onto_the_largest_eigenvectors(images, dim):
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(images, dim, generator=generator) * torch.linspace(5, 0.1, dim) + 3
     points, explained = project(features)
@@ -28,7 +28,7 @@ def test_projection_is_that_on_the_largest_eigenvectors(images, dim):
         assert explained[axis] == pytest.approx(values[-1 - axis] / values.sum(), rel=1e-4)
 
 
-def test_the_same_every_time_whatever_was_drawn_before():
+def test_the_projection_does_not_depend_on_the_random_state():
     features = torch.randn(50, 16)
     torch.manual_seed(1)
     first = project(features)
@@ -42,7 +42,7 @@ def test_the_same_every_time_whatever_was_drawn_before():
 
 
 @pytest.mark.parametrize("features", [torch.ones(10, 4), torch.ones(1, 4), torch.arange(6.0).unsqueeze(1)])
-def test_features_of_less_than_two_dimensions(features):
+def test_features_of_fewer_than_two_dimensions(features):
     points, explained = project(features)
     assert points.shape == (len(features), 2)
     assert points.isfinite().all()

@@ -17,7 +17,7 @@ PICTURES = ("views.png", "attention.png", "curves.png", "neighbours.png", "proje
 
 
 def check_pictures(folder: Path) -> str:
-    """The page of a report, whose pictures are all there with something drawn on them."""
+    """The page of a report, after checking that every picture exists and is not blank."""
     page = (folder / "index.html").read_text(encoding="utf-8")
     for name in PICTURES:
         assert f'src="{name}"' in page
@@ -48,7 +48,7 @@ def test_pictures_and_page(scfs, tiny_recipe, tmp_path, flags):
     assert "<h2>Results</h2>" not in page  # there are none
 
 
-def test_every_result_of_a_run_of_the_version_before(scfs, tmp_path):
+def test_every_result_of_a_run_of_an_older_version(scfs, tmp_path):
     with tarfile.open(Path(__file__).parent.parent / "runs" / "run_of_0.1.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     run = tmp_path / "old_run"
@@ -63,7 +63,7 @@ def test_every_result_of_a_run_of_the_version_before(scfs, tmp_path):
         assert "".join(f"<td>{cell}</td>" for cell in row) in page
 
 
-def test_images_without_labels_some_unreadable(scfs, tiny_recipe, photos, tmp_path):
+def test_images_without_labels_and_some_unreadable(scfs, tiny_recipe, photos, tmp_path):
     """A fraction of unreadable images that pre-training accepts is accepted by the report too."""
     flat = tmp_path / "flat"
     flat.mkdir()
@@ -76,10 +76,10 @@ def test_images_without_labels_some_unreadable(scfs, tiny_recipe, photos, tmp_pa
     assert code == 0, err
     page = check_pictures(tmp_path / "run" / "report")
     assert "the most similar of 11 training images" in page
-    assert "orange" not in page  # frames are of classes
+    assert "orange" not in page  # frames show classes
 
 
-def test_summary_is_first_against_last():
+def test_the_summary_compares_the_first_and_last_score():
     rows = [{"step": 1, "knn_top1": 0.2, "rankme": 3.0}, {"step": 2, "loss": 1.0}, {"step": 2, "knn_top1": 0.45}]
     assert summarise(rows) == "k-NN top-1: 20.0% at the start, 45.0% after training (+25.0 points)"
     assert summarise([]) == "No score was computed."
@@ -88,7 +88,7 @@ def test_summary_is_first_against_last():
 
 
 def test_curves_of_a_run_whose_diagnostics_were_renamed(tmp_path):
-    """As of one that an older version began and this one resumed."""
+    """As if an older version started the run and this one resumed it."""
     old = {"loss": 3.0, "loss/view": 3.0, "teacher_entropy": 0.5, "feature_spread": 0.5}
     new = {"loss": 3.0, "loss/view": 3.0, "entropy/view": 0.5, "spread/view": 0.9, "feature_spread": 0.5}
     rows = [{"step": 1.0, **old}, {"step": 2.0, **old}, {"step": 3.0, **new}, {"step": 3.0, "knn_top1": 0.2}]

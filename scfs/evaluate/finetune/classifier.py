@@ -15,7 +15,7 @@ from scfs.training.optim import build_optimizer, set_rates
 from scfs.training.precision import Precision
 from scfs.training.schedules import cosine
 
-NOT_FINITE = "lower --rates, or leave the highest of them out"
+NOT_FINITE = "lower --rates, or omit the highest"
 
 
 class Classifier(nn.Module):
@@ -35,7 +35,7 @@ class Classifier(nn.Module):
 
 
 class ClassifierLearner:
-    """SimCLR's way to fine-tune all of a network: SGD with Nesterov momentum, the rate going to 0 by a cosine."""
+    """Fine-tunes a whole network as SimCLR does: SGD with Nesterov momentum, and a cosine schedule to 0."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class ClassifierLearner:
         device: torch.device,
         seed: int,
     ):
-        """The backbone is copied. rate: at the start, of this batch."""
+        """The backbone is copied. rate: the initial learning rate, for this batch size."""
         torch.manual_seed(seed)
         classifier = Classifier(copy.deepcopy(backbone), num_classes).to(device)
         classifier = classifier.to(memory_format=torch.channels_last)
         for norm in classifier.modules():
             if isinstance(norm, nn.BatchNorm2d):
-                # SimCLR's, so that statistics follow within about ten steps of an epoch.
+                # SimCLR's: running statistics average over a tenth of an epoch, or ten steps if that is more.
                 norm.momentum = 1 - max(1 - 10 / steps_per_epoch, 0.9)
         self.classifier = sync_batch_norms(classifier, device).train()
         if device.type == "cpu":
@@ -67,7 +67,7 @@ class ClassifierLearner:
         self.precision, self.device = Precision(precision, device), device
 
     def step(self, batch: LabelledViews, step: int) -> dict[str, float]:
-        """Take a step on views of the images that are this process's, unless its loss or gradients are not finite."""
+        """Take a step on this process's images, unless the loss or a gradient is not finite."""
         rate = cosine(step, self.total_steps, start=self.rate, end=0.0)
         set_rates(self.optimizer, lr=rate, weight_decay=self.weight_decay)
         images = normalize(batch.views.to(self.device, non_blocking=True))
@@ -87,7 +87,7 @@ class ClassifierLearner:
         return numbers | {"lr": rate}
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, optimizer and scale."""
+        """Network, optimizer and loss scale."""
         return {
             "classifier": self.classifier.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -95,6 +95,6 @@ class ClassifierLearner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with them."""
+        """Restore what `state_dict` returned."""
         for name, saved in state.items():
             getattr(self, name).load_state_dict(saved)

@@ -20,9 +20,9 @@ GRID = "grid.json"
 
 
 def open_folder(target: str, out: str, settings: dict[str, Any]) -> Path:
-    """A new folder, or one in which the same work was begun and not finished; one that is finished is left alone.
+    """A new folder, or one where the same work was started and not finished; finished ones are left alone.
 
-    Where `out` names none: finetune, finetune-2, ... in the target's run folder, or under runs.
+    If `out` is empty: finetune, finetune-2, ... in the target's run folder, or under runs.
     """
     parent = run_of(target) or Path("runs")
     numbered = (parent / ("finetune" if number == 1 else f"finetune-{number}") for number in itertools.count(1))
@@ -34,32 +34,32 @@ def open_folder(target: str, out: str, settings: dict[str, Any]) -> Path:
                 raise UserError(f"Cannot create {folder}: {error.strerror}; choose another --out.") from None
             layout.write_settings(folder, {"finetune": settings})
             return folder
-        if not (folder / layout.LAST).exists() and _settings(folder) == _kept(settings):
+        if not (folder / layout.LAST).exists() and _settings(folder) == _without_free(settings):
             return folder
-    raise UserError(f"{out} exists, and is not the same work begun; choose another --out.")
+    raise UserError(f"{out} exists and does not hold the same unfinished work; choose another --out.")
 
 
 def _settings(folder: Path) -> dict[str, Any]:
     path = folder / layout.SETTINGS
-    return _kept(read_toml(path).get("finetune", {})) if path.exists() else {}
+    return _without_free(read_toml(path).get("finetune", {})) if path.exists() else {}
 
 
-def _kept(settings: dict[str, Any]) -> dict[str, Any]:
+def _without_free(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in FREE}
 
 
 def read_grid(folder: Path) -> dict[str, float | None]:
-    """What each tried pair of rate and weight decay scored on held-out images, by its name; None: it diverged."""
+    """Scores on held-out images of each pair of rate and weight decay so far, by name; None: it diverged."""
     return read_json(folder / GRID, {})
 
 
 def write_grid(folder: Path, scores: dict[str, float | None]) -> None:
-    """Keep them."""
+    """Save these scores."""
     write_json(folder / GRID, scores)
 
 
 def save_classifier(folder: Path, classifier: Classifier, classes: tuple[str, ...], size: int) -> Path:
-    """As a checkpoint that has a backbone, and a probe for `scfs predict`."""
+    """Save the network as a checkpoint with a backbone, and a probe for `scfs predict`."""
     backbone: Backbone = classifier.backbone
     head = {name: value.detach().cpu() for name, value in classifier.head.state_dict().items()}
     probe = Probe(head["weight"], head["bias"], list(classes), size, blocks=0, weights=fingerprint(backbone))

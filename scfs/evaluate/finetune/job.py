@@ -22,13 +22,13 @@ from scfs.training.cpu import cpu_setup
 
 
 def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
-    """Score a backbone by training all of it with labels, and keep the network: the `scfs finetune` command.
+    """Score a backbone by fine-tuning it with labels, and save the network: the `scfs finetune` command.
 
     Rate and weight decay are chosen on images held out of training, never on those that are scored.
     """
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
     with distributed.process_group(device), cpu_setup(device):
-        kept_in = results_folder(target, console) if settings.start == "weights" else None
+        recorded_in = results_folder(target, console) if settings.start == "weights" else None
         eval_target = open_eval_target(target, settings, device, console)
         if settings.start == "scratch":
             torch.manual_seed(settings.seed)
@@ -42,20 +42,20 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
         about = f"{_title(settings)} of {eval_target}, {len(source)} of them with labels"
         console.print(f"{about}\nfolder   {folder}", highlight=False, soft_wrap=True)
         cell, files = tuning.choose(folder), tuning.files(folder, "state.pt")
-        classifier, accuracy = tuning.work(cell, source, eval_target.val, files=files)
+        classifier, accuracy = tuning.train_and_score(cell, source, eval_target.val, files=files)
         metrics = accuracy.metrics(first="mean per class" if tuning.metric == "per_class" else "top-1")
 
-        def keep() -> None:
+        def save() -> None:
             console.print(metrics_table({str(cell): metrics}))
             details = {"held out": read_grid(folder), "rate": cell.rate, "weight_decay": cell.weight_decay}
             result = eval_target.result(
                 "finetune", metrics, work, start=start, variant=_labels_used(settings), details=details
             )
-            record(kept_in or folder, result, console)
+            record(recorded_in or folder, result, console)
             path = save_classifier(folder, classifier, eval_target.classes, eval_target.size)
             console.print(f"network  {path}", highlight=False, soft_wrap=True)
 
-        distributed.on_rank_zero(keep)
+        distributed.on_rank_zero(save)
         files.remove_state()
     return metrics
 
@@ -68,7 +68,7 @@ def _labelled(train: Source, settings: Finetune) -> Source:
 
 
 def _listed(source: Source, settings: Finetune) -> str:
-    """The images that a list names, in a few letters: the list may change while its name does not."""
+    """A short hash of the images in a list: its content may change while its name does not."""
     return digest_of([source.name(i) for i in range(len(source))]) if settings.images else ""
 
 

@@ -7,18 +7,20 @@ from scfs.evaluate.settings import Evaluation
 
 
 class Finetune(Evaluation):
-    """How a whole network is trained with labels and scored. One rate and one weight decay leave nothing to choose."""
+    """How a network is fine-tuned with labels and scored. A single rate and weight decay are used without a search."""
 
     start: Literal["weights", "scratch"] = Field(
         "weights", description="also --from; scratch: the same architecture with random weights"
     )
-    fraction: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="share of each class whose labels are used")
+    fraction: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="fraction of each class whose labels are used"
+    )
     images: str = Field(
         "", description="file naming the images whose labels are used, as SimCLRv2's published lists do"
     )
     epochs: Positive = 60
-    steps: Count = Field(0, description="length in steps instead; 0: by epochs")
-    batch_size: Positive = Field(256, description="images per step, over all processes; fewer if there are fewer")
+    steps: Count = Field(0, description="length in steps, instead of epochs; 0: by epochs")
+    batch_size: Positive = Field(256, description="images per step, over all processes; at most all images")
     rates: Annotated[tuple[Temperature, ...], BeforeValidator(as_names), Field(min_length=1)] = Field(
         (0.003, 0.01, 0.03, 0.1), description="learning rates to try, per 256 images"
     )
@@ -26,10 +28,10 @@ class Finetune(Evaluation):
         tuple[Annotated[float, Field(ge=0)], ...], BeforeValidator(as_names), Field(min_length=1)
     ] = Field((0.0, 1e-4), description="weight decays to try with each")
     held_out: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.1, description="share of each class of train on which rate and weight decay are chosen"
+        0.1, description="fraction of each class of train on which rate and weight decay are chosen"
     )
     metric: Literal["auto", "top1", "per_class"] = Field(
         "auto", description="auto: mean per class for aircraft and pets, top-1 otherwise"
     )
-    precision: PrecisionName = Field("float32", description="arithmetic; halves by autocast")
+    precision: PrecisionName = Field("float32", description="arithmetic; half precision by autocast")
     out: str = Field("", description="folder for the network; empty: finetune, finetune-2, ... in the run, or in runs")

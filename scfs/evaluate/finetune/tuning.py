@@ -23,7 +23,7 @@ from scfs.training.gradients import NotFiniteError
 from scfs.training.loop import TrainingPlan
 from scfs.training.resumable import TrainingFiles, fit
 
-PER_CLASS = ("aircraft", "pets")  # data sets whose protocol counts all classes alike
+PER_CLASS = ("aircraft", "pets")  # data sets whose protocol averages over classes
 
 
 class Cell(NamedTuple):
@@ -47,11 +47,11 @@ class Tuning:
 
     def __post_init__(self) -> None:
         for source in (self.source, self.split()[0]) if len(self.cells) > 1 else (self.source,):
-            self.batch_size(source)  # what it refuses is better found now
+            self.batch_size(source)  # so that bad input is refused now
 
     @property
     def cells(self) -> list[Cell]:
-        """All pairs of a rate and a weight decay that are to be tried."""
+        """All pairs of a rate and a weight decay to try."""
         return [Cell(*pair) for pair in itertools.product(self.settings.rates, self.settings.weight_decays)]
 
     @property
@@ -63,45 +63,45 @@ class Tuning:
         return "per_class" if colon and kind in PER_CLASS else "top1"
 
     def split(self) -> tuple[Subset, Subset]:
-        """Images to try the cells on, and those that judge them."""
+        """Images to train the cells on, and held-out images to score them on."""
         return split_by(self.source, hold_out(self.source, self.settings.held_out, self.settings.seed))
 
     def batch_size(self, source: Source) -> int:
-        """As set, or all there are that processes can share evenly."""
+        """As set or, with fewer images, as many as split evenly over processes."""
         batch_size = distributed.usable_batch_size(self.settings.batch_size, len(source))
         if batch_size < 2:
             raise UserError(f"{len(source)} labelled image is too few to train on; label more of them.")
         return batch_size
 
     def choose(self, folder: Path) -> Cell:
-        """The best cell, each trained without some images and scored on them."""
+        """The best cell on held-out images, which are not trained on."""
         cells, console = self.cells, self.console
         if len(cells) == 1:
             return cells[0]
-        rest, judges = self.split()
+        rest, held_out = self.split()
         scores = distributed.on_rank_zero(lambda: read_grid(folder))
         for number, cell in enumerate(cells):
             if str(cell) in scores:
                 continue
             files = self.files(folder, f"state_{number}.pt", f"cell_{number}")
             try:
-                scores[str(cell)] = self.work(cell, rest, judges, files=files, title=str(cell))[1].top1
-                found = f"{scores[str(cell)]:.1%} of {len(judges)} held-out images"
-            except NotFiniteError as error:  # of another pair, training may go well
-                scores[str(cell)], found = None, f"left out. {error}"
+                scores[str(cell)] = self.train_and_score(cell, rest, held_out, files=files, title=str(cell))[1].top1
+                outcome = f"{scores[str(cell)]:.1%} of {len(held_out)} held-out images"
+            except NotFiniteError as error:  # other pairs may train well
+                scores[str(cell)], outcome = None, f"left out. {error}"
             distributed.on_rank_zero(lambda: write_grid(folder, scores))
             files.remove_state()
-            console.print(f"{cell}: {found}", highlight=False, soft_wrap=True)
+            console.print(f"{cell}: {outcome}", highlight=False, soft_wrap=True)
         usable = {str(cell): score for cell in cells if (score := scores[str(cell)]) is not None}
         if not usable:
             raise NotFiniteError(f"Training diverged with every pair of rate and weight decay; {NOT_FINITE}.")
         return max((cell for cell in cells if str(cell) in usable), key=lambda cell: usable[str(cell)])
 
     def files(self, folder: Path, state: str, curves: str = "") -> TrainingFiles:
-        """Where a training keeps its state and its curves."""
+        """Where a training stores its state and curves."""
         return TrainingFiles(folder / state, folder / curves, self.settings.model_dump(mode="json"))
 
-    def work(
+    def train_and_score(
         self, cell: Cell, source: Source, scored: Source, *, files: TrainingFiles, title: str = ""
     ) -> tuple[Classifier, Accuracy]:
         """Fine-tune a copy of the backbone on some images and score it on others."""
@@ -136,7 +136,7 @@ class Tuning:
         return learner.classifier, self.score(learner.classifier, scored)
 
     def score(self, classifier: Classifier, source: Source) -> Accuracy:
-        """By centre crops of images."""
+        """Accuracy on centre crops of images."""
         [found] = self.eval_target.extract(classifier.backbone, [source], self.settings, self.console)
         features, labels = found.labelled
         with torch.no_grad():

@@ -21,7 +21,7 @@ from scfs.training.cpu import cpu_setup
 def knn(target: str, settings: Knn, console: Console) -> list[Metric]:
     """Score a backbone by its nearest neighbours and print the table: the `scfs knn` command.
 
-    Metrics are named "k=20 top-1" or, of a layer that is not the last, "layer3 k=20 top-1".
+    Metrics are named "k=20 top-1" or, for features of a search layer, "layer3 k=20 top-1".
     """
     device = choose_device(settings.device)
     with cpu_setup(device):
@@ -33,8 +33,8 @@ def _knn(target: str, settings: Knn, device: torch.device, console: Console) -> 
     with process_group(device):
         folder = results_folder(target, console)
         eval_target = open_eval_target(target, settings, device, console)
-        network, parts = eval_target.features(settings, console, all_layers=settings.layers == "all")
-    train, val = (network.split(part.labelled) for part in parts)
+        network, extracted = eval_target.features(settings, console, all_layers=settings.layers == "all")
+    train, val = (network.split(each.labelled) for each in extracted)
     rows: dict[str, list[Metric]] = {}
     for layer in train:
         accuracies = knn_accuracy(
@@ -58,7 +58,7 @@ def _knn(target: str, settings: Knn, device: torch.device, console: Console) -> 
 
 
 def _plot_layers(folder: Path, metrics: Sequence[Metric], ks: Sequence[int], console: Console) -> None:
-    """A bar per layer, for the usual k or the first one."""
+    """A bar per layer, for the headline k or, without it, the first one."""
     ending = f"k={HEADLINE_K if HEADLINE_K in ks else ks[0]} top-1"
     chosen = {m.name.removesuffix(ending).strip() or FINAL: m for m in metrics if m.name.endswith(ending)}
     plot = folder / "knn_layers.png"

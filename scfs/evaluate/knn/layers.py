@@ -8,7 +8,7 @@ FINAL = "final"
 
 
 class LayerFeatures(nn.Module):
-    """A backbone that gives the means of its search layers' maps, if wanted, and beside them the pooled feature."""
+    """A backbone that returns the pooled maps of its search layers, if requested, followed by its pooled feature."""
 
     def __init__(self, backbone: Backbone, *, all_layers: bool):
         super().__init__()
@@ -19,8 +19,8 @@ class LayerFeatures(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """images: (B, 3, H, W) -> (B, all the channels), and the maps."""
         pooled, maps = self.backbone(images)
-        wanted = maps if len(self.widths) > 1 else ()
-        return torch.cat([*(each.mean(dim=(-2, -1)) for each in wanted), pooled], dim=1), maps
+        searched = maps if len(self.widths) > 1 else ()
+        return torch.cat([*(each.mean(dim=(-2, -1)) for each in searched), pooled], dim=1), maps
 
     def split(self, labelled: LabelledFeatures) -> dict[str, LabelledFeatures]:
         """The features of each layer, shallow to deep, and the final ones."""

@@ -31,7 +31,7 @@ def knn_accuracy(
         classes = train.labels[indices]
         for k in ks:
             scores = torch.zeros(len(truth), num_classes).scatter_add_(1, classes[:, :k], votes[:, :k])
-            # Not by a score of 0: the vote of a distant neighbour may underflow, and is still a vote.
+            # Not `scores == 0`: the vote of a distant neighbour may underflow, and still counts.
             no_vote = torch.ones_like(scores, dtype=torch.bool).scatter_(1, classes[:, :k], False)
             hits[k].append(ranked_hits(scores.masked_fill_(no_vote, float("-inf")), truth))
     return {k: Accuracy.of(torch.cat(hits[k])) for k in ks}
@@ -58,31 +58,31 @@ def nearest(
                 values, rows = _above(products, cosines[:, -1])
             cosines = torch.cat([cosines, values], dim=1)
             indices = torch.cat([indices, rows + first], dim=1)
-            cosines, kept = cosines.topk(min(k, cosines.shape[1]), dim=-1)
-            indices = indices.gather(1, kept)
+            cosines, best = cosines.topk(min(k, cosines.shape[1]), dim=-1)
+            indices = indices.gather(1, best)
         yield start, cosines, indices
 
 
-def _above(values: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
-    """The few of a column's values (N, B) that are above its least (B,), as rows (B, few), and where they were.
+def _above(values: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
+    """The values (N, B) above the threshold (B,) of their column, as rows (B, M) padded with -inf, and their indices.
 
-    Rows are filled up with -inf. Once good neighbours are known this takes a fraction of the time of ranking them all.
+    Once good neighbours are known this takes a fraction of the time of ranking all values.
     """
-    indices, rows = (values > least).nonzero(as_tuple=True)
+    indices, rows = (values > threshold).nonzero(as_tuple=True)
     order = rows.argsort(stable=True)
     indices, rows = indices[order], rows[order]
-    counts = rows.bincount(minlength=len(least))
-    shape = (len(least), int(counts.max()))
+    counts = rows.bincount(minlength=len(threshold))
+    shape = (len(threshold), int(counts.max()))
     nth = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
-    found, where = values.new_full(shape, float("-inf")), torch.zeros(shape, dtype=torch.long)
-    found[rows, nth], where[rows, nth] = values[indices, rows], indices
-    return found, where
+    found, found_at = values.new_full(shape, float("-inf")), torch.zeros(shape, dtype=torch.long)
+    found[rows, nth], found_at[rows, nth] = values[indices, rows], indices
+    return found, found_at
 
 
 def ranked_hits(scores: Tensor, truth: Tensor) -> Tensor:
     """Whether each image's class has the highest score, and whether one of the five highest: (images, 2) bool.
 
-    A class with a score of -inf is not among them, however few the others are.
+    A class with a score of -inf is never among them.
     """
     highest = scores.topk(min(5, scores.shape[1]), dim=-1)
     ranked = (highest.indices == truth.unsqueeze(1)) & (highest.values > float("-inf"))

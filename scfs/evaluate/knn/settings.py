@@ -9,6 +9,10 @@ from scfs.evaluate.settings import Evaluation
 class Knn(Evaluation):
     """How a backbone is scored by its nearest neighbours. Defaults are the paper's protocol."""
 
-    k: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = Field((10, 20, 100, 200), description="neighbours")
+    k: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = Field(
+        (10, 20, 100, 200), description="numbers of neighbours"
+    )
     temperature: Temperature = 0.07
-    layers: Literal["final", "all"] = Field("final", description="features to score; all: of each search layer too")
+    layers: Literal["final", "all"] = Field(
+        "final", description="features to score; all: those of each search layer too"
+    )

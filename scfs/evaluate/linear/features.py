@@ -8,13 +8,13 @@ from scfs.errors import UserError
 
 
 class ProbeFeatures(nn.Module):
-    """What a linear probe sees: the pooled feature or, of a ViT, the class tokens of its last blocks side by side."""
+    """The input of a linear probe: the pooled feature or, for a ViT, the class tokens of its last blocks,."""
 
     def __init__(self, backbone: Backbone, blocks: int):
         super().__init__()
         self.backbone = backbone
-        takes = inspect.signature(backbone.net.forward_intermediates).parameters
-        has_tokens = getattr(backbone.net, "cls_token", None) is not None and "return_prefix_tokens" in takes
+        accepted = inspect.signature(backbone.net.forward_intermediates).parameters
+        has_tokens = getattr(backbone.net, "cls_token", None) is not None and "return_prefix_tokens" in accepted
         self.blocks = blocks if has_tokens else 0
         if self.blocks > (depth := len(backbone.net.feature_info)):
             raise UserError(f"--blocks {blocks}: '{backbone.name}' has {depth} blocks; give at most that many.")

@@ -26,7 +26,7 @@ from scfs.training.cpu import cpu_setup
 from scfs.training.loop import TrainingPlan
 from scfs.training.resumable import FREE, TrainingFiles, fit
 
-QUICK = "Quick variant: features of centre crops, computed once; the paper's protocol crops anew in every epoch."
+QUICK = "Quick variant: features of centre crops, computed once; the paper's protocol makes new crops in every epoch."
 
 
 def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
@@ -43,12 +43,12 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
         held_out = hold_out(eval_target.train, settings.held_out, settings.seed)
         network = ProbeFeatures(eval_target.backbone, settings.blocks).eval()
         files = _files(eval_target, settings, folder)
-        # Frozen, so the features of what is scored at the end can be had now.
-        _, judges = split_by(eval_target.train, held_out)
-        sources = (eval_target.train if settings.cached else judges, eval_target.val)
+        # The backbone is frozen, so the features to score at the end can be computed now.
+        _, held_out_images = split_by(eval_target.train, held_out)
+        sources = (eval_target.train if settings.cached else held_out_images, eval_target.val)
         seen, val = eval_target.extract(network, sources, settings, console)
         probes = _train(eval_target, network, torch.from_numpy(held_out), seen, files, settings, console).cpu()
-        rows = torch.from_numpy(held_out)[seen.indices] if settings.cached else slice(None)  # those that could be read
+        rows = torch.from_numpy(held_out)[seen.indices] if settings.cached else slice(None)  # of the readable images
         chosen = probes.best_rate(seen.labelled.features[rows], seen.labelled.labels[rows])
         accuracies = probes.accuracies(*val.labelled)
         console.print(f"Linear probe on {settings.data} of {eval_target}", highlight=False, soft_wrap=True)
@@ -57,7 +57,7 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
         console.print(metrics_table(by_rate))
         console.print(f"{best}: chosen on held-out train images", highlight=False)
 
-        def keep(folder: Path) -> None:
+        def save(folder: Path) -> None:
             resolved, variant = eval_target.resolved(settings), "cached" if settings.cached else ""
             details = {name: as_json(metrics) for name, metrics in by_rate.items()}
             result = eval_target.result(
@@ -70,7 +70,7 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
             console.print(f"probe    {path}", highlight=False, soft_wrap=True)
 
         if folder is not None:
-            distributed.on_rank_zero(lambda: keep(folder))
+            distributed.on_rank_zero(lambda: save(folder))
         if files is not None:
             files.remove_state()
     return by_rate[best]
@@ -85,7 +85,7 @@ def _train(
     settings: Linear,
     console: Console,
 ) -> Probes:
-    """Probes at every rate, trained on cached features or on crops that are made anew."""
+    """Probes at every rate, trained on cached features or on new crops."""
     torch.manual_seed(settings.seed)
     dim, batch_size = seen.labelled.features.shape[1], _batch_size(eval_target, settings)
     probes = Probes(dim, len(eval_target.classes), settings.rates).to(eval_target.device)
@@ -102,16 +102,16 @@ def _train(
 
 
 def _batch_size(eval_target: EvalTarget, settings: Linear) -> int:
-    """As set, or all there are; of crops, all that processes can share evenly."""
+    """As set or, with fewer images, all; for crops, as many as split evenly over processes."""
     if settings.cached:
         return min(settings.batch_size, len(eval_target.train))
     return distributed.usable_batch_size(settings.batch_size, len(eval_target.train))
 
 
 def _files(eval_target: EvalTarget, settings: Linear, folder: Path | None) -> TrainingFiles | None:
-    """State and curves, named by settings and weights: another probe of the same run has its own.
+    """State and curves, named by settings and weights, so that each probe of a run has its own.
 
-    The curves stay: linear_DIGEST, beside those of the run. The same probe once more writes over them.
+    The curves stay, in linear_DIGEST next to those of the run; training the same probe again overwrites them.
     """
     if folder is None:
         return None
@@ -123,7 +123,7 @@ def _files(eval_target: EvalTarget, settings: Linear, folder: Path | None) -> Tr
 def _cached_batches(
     seen: Extracted, held_out: Tensor, batch_size: int, settings: Linear, first_step: int
 ) -> Iterator[Batch]:
-    """All images of each batch, from memory; one that could not be read is passed over."""
+    """All images of each batch, from memory; unreadable ones are skipped."""
     row_of = {index: row for row, index in enumerate(seen.indices)}
     sampler = StepSampler(len(held_out), batch_size, settings.epochs, seed=settings.seed, start_step=first_step)
     for keys in sampler:
@@ -142,7 +142,7 @@ def _live_batches(
     console: Console,
     first_step: int,
 ) -> Iterator[Batch]:
-    """The share of this process in each batch, cropped and passed through the backbone anew."""
+    """The process's shard of each batch, newly cropped and passed through the backbone."""
     loaded = crop_batches(
         CropDataset(eval_target.train, eval_target.size, settings.seed),
         batch_size=batch_size,

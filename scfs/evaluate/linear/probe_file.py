@@ -13,7 +13,7 @@ NAME = "linear"
 
 
 class Probe(NamedTuple):
-    """A trained linear classifier, and what it must be given."""
+    """A trained linear classifier, and the features it expects."""
 
     weight: Tensor  # (K, D)
     bias: Tensor  # (K,)
@@ -28,7 +28,7 @@ class Probe(NamedTuple):
 
 
 def save_probe(folder: Path, probe: Probe) -> Path:
-    """Beside the probes that are there already: linear.pt, linear-2.pt, ..."""
+    """Save a probe next to earlier ones: linear.pt, linear-2.pt, ..."""
     number = max([0, *_numbered(folder)]) + 1
     path = folder / (f"{NAME}.pt" if number == 1 else f"{NAME}-{number}.pt")
     checkpoint.save(path, {NAME: probe._asdict()})
@@ -36,7 +36,7 @@ def save_probe(folder: Path, probe: Probe) -> Path:
 
 
 def load_probe(folder: Path, weights: str) -> Probe:
-    """The newest probe that was trained on these weights or, of a fine-tuned network, its own classifier."""
+    """The newest probe trained on these weights or, for a fine-tuned network, its own classifier."""
     saved = _numbered(folder)
     paths = [folder / LAST, *(saved[number] for number in sorted(saved))]
     for path in reversed(paths):
@@ -44,10 +44,10 @@ def load_probe(folder: Path, weights: str) -> Probe:
         if NAME in content and (probe := Probe(**content[NAME])).weights == weights:
             return probe
     others = f"; {len(saved)} were trained on other weights (another checkpoint or --network)" if saved else ""
-    raise UserError(f"{folder} has no trained probe{others}; make one with: scfs linear {folder} --data FOLDER.")
+    raise UserError(f"{folder} has no trained probe{others}; train one with: scfs linear {folder} --data FOLDER.")
 
 
 def _numbered(folder: Path) -> dict[int, Path]:
-    """Saved probes by their numbers."""
+    """Saved probes by number."""
     matches = ((re.fullmatch(rf"{NAME}(?:-(\d+))?\.pt", path.name), path) for path in folder.glob(f"{NAME}*.pt"))
     return {int(match[1] or 1): path for match, path in matches if match}

@@ -17,7 +17,7 @@ from scfs.training.schedules import cosine
 class Probes(nn.Module):
     """Linear classifiers on frozen features, one per learning rate, all trained in one pass over the images.
 
-    Each rate has two: one never sees the held-out images, and they say how good the rate is; the other sees all.
+    Each rate has two: one never sees the held-out images, on which the rate is chosen; the other, reported, sees all.
     """
 
     def __init__(self, dim: int, num_classes: int, rates: tuple[float, ...]):
@@ -33,8 +33,8 @@ class Probes(nn.Module):
     def forward(self, features: Tensor, labels: Tensor, held_out: Tensor, num_kept: Tensor) -> Tensor:
         """The loss of each probe (P,), a mean over the images it may see.
 
-        features: (B, D); labels: (B,); held_out: (B,) bool. num_kept: how many are not; with several processes, the
-        mean of theirs.
+        features: (B, D); labels: (B,); held_out: (B,) bool. num_kept: how many are not held out; with several
+        processes, the mean over them.
         """
         logits = self.logits(features)
         each = F.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none").view(len(logits), -1)
@@ -42,27 +42,27 @@ class Probes(nn.Module):
         return torch.cat([(choosing * ~held_out).sum(dim=1) / num_kept.clamp(min=1), reported.mean(dim=1)])
 
     def best_rate(self, features: Tensor, labels: Tensor) -> int:
-        """The place of the rate whose choosing probe is best on the held-out images."""
-        scores = [self._accuracy(place, features, labels).top1 for place in range(len(self.rates))]
+        """The index of the rate whose choosing probe is best on the held-out images."""
+        scores = [self._accuracy(probe, features, labels).top1 for probe in range(len(self.rates))]
         return scores.index(max(scores))
 
     def accuracies(self, features: Tensor, labels: Tensor) -> list[Accuracy]:
         """Of the probes that saw all images, one per rate."""
-        return [self._accuracy(len(self.rates) + place, features, labels) for place in range(len(self.rates))]
+        return [self._accuracy(len(self.rates) + rate, features, labels) for rate in range(len(self.rates))]
 
     def reported(self, rate: int) -> tuple[Tensor, Tensor]:
         """Weight (K, D) and bias (K,) of the probe of a rate that saw all images."""
-        place = len(self.rates) + rate
-        return self.weight[place].detach().clone(), self.bias[place].detach().clone()
+        probe = len(self.rates) + rate
+        return self.weight[probe].detach().clone(), self.bias[probe].detach().clone()
 
     @torch.no_grad()
-    def _accuracy(self, place: int, features: Tensor, labels: Tensor) -> Accuracy:
-        """Of one probe: all of them at once would fill the memory at ImageNet's size."""
-        return Accuracy.of(ranked_hits(F.linear(features, self.weight[place], self.bias[place]), labels))
+    def _accuracy(self, probe: int, features: Tensor, labels: Tensor) -> Accuracy:
+        """Of one probe: at ImageNet's size, all of them at once would fill the memory."""
+        return Accuracy.of(ranked_hits(F.linear(features, self.weight[probe], self.bias[probe]), labels))
 
 
 class Batch(NamedTuple):
-    """The share of this process in the images of a step."""
+    """The process's shard of a batch."""
 
     features: Tensor  # (B, D)
     labels: Tensor  # (B,)
@@ -70,10 +70,10 @@ class Batch(NamedTuple):
 
 
 class ProbeLearner:
-    """SGD with momentum 0.9 and no weight decay at a cosine, each probe at its own rate.
+    """SGD with momentum 0.9, no weight decay and a cosine schedule, each probe at its own rate.
 
-    By hand, since torch's would need a parameter, and a product, for each of the probes. alone: every process has all
-    the images, so that none needs the others' gradients.
+    Written by hand: torch.optim would need one parameter, and one matrix product, per probe. alone: every process has
+    all the images, so that gradients are not averaged.
     """
 
     def __init__(self, probes: Probes, *, batch_size: int, total_steps: int, alone: bool):
@@ -84,9 +84,9 @@ class ProbeLearner:
         self.momenta = [torch.zeros_like(p) for p in probes.parameters()]
 
     def step(self, batch: Batch, step: int) -> dict[str, float]:
-        """Move every probe, unless one is not finite; returns the loss of each rate."""
+        """Update every probe, unless one is not finite; returns the loss of each rate."""
         self.module.zero_grad()
-        batch = Batch(*(part.to(self.device) for part in batch))
+        batch = Batch(*(tensor.to(self.device) for tensor in batch))
         num_kept = (~batch.held_out).sum().float()
         losses = self.module(*batch, num_kept if self.alone else mean_over_processes(num_kept))  # (P,)
         losses.sum().backward()
@@ -109,7 +109,7 @@ class ProbeLearner:
         if diverged:
             listed = ", ".join(name for name in names if name in diverged)
             raise NotFiniteError(
-                f"The probes at rate {listed} are not finite any more at step {step}; leave such rates out of --rates."
+                f"The probes at rate {listed} are no longer finite at step {step}; omit these from --rates."
             )
         reported = [values[0] for values in found[len(names) :]]
         each = {f"loss/rate {name}": loss for name, loss in zip(names, reported, strict=True)}
@@ -120,7 +120,7 @@ class ProbeLearner:
         return {"probes": self.probes.state_dict(), "momenta": self.momenta}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with them."""
+        """Restore what `state_dict` returned."""
         self.probes.load_state_dict(state["probes"])
         for momentum, saved in zip(self.momenta, state["momenta"], strict=True):
             momentum.copy_(saved)

@@ -9,13 +9,13 @@ from scfs.evaluate.settings import Evaluation
 class Linear(Evaluation):
     """How a linear probe of a frozen backbone is trained and scored. Defaults are the paper's protocol."""
 
-    cached: bool = Field(False, description="features of centre crops, computed once: the quick variant, for CPUs")
+    cached: bool = Field(False, description="use features of centre crops, computed once: the quick variant, for CPUs")
     epochs: Positive = 100
-    batch_size: Positive = Field(1024, description="images per step, over all processes; fewer if there are fewer")
+    batch_size: Positive = Field(1024, description="images per step, over all processes; at most all images")
     rates: Annotated[tuple[Temperature, ...], BeforeValidator(as_names), Field(min_length=1)] = Field(
         (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), description="learning rates to try, per 256 images"
     )
     held_out: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.1, description="share of each class of train on which the rate is chosen"
+        0.1, description="fraction of each class of train on which the rate is chosen"
     )
-    blocks: Positive = Field(4, description="of a ViT: blocks whose class tokens are used, the last ones")
+    blocks: Positive = Field(4, description="for a ViT: how many last blocks give their class tokens")
