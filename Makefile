@@ -1,7 +1,8 @@
-# make demo   set up, pre-train on the embedded data, score, draw
+# make demo   set up, pre-train on the embedded data, evaluate, draw pictures
 # make test   set up, check style and types, run the tests
-# make bench  measure speed and memory beside peers, into docs/benchmarks.md (about 17 minutes)
-# make lock   write requirements.lock anew
+# make lint   set up, check style and types
+# make bench  measure speed and memory against peers and rewrite docs/benchmarks.md (about 17 minutes)
+# make lock   resolve the dependencies again and rewrite requirements.lock
 
 SHELL := /bin/sh
 VENV := .venv
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 SEED ?= 0
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-# The first of these that starts and is Python 3.11 or 3.12.
+# The first of these that runs and is Python 3.11 or 3.12.
 FIND_PYTHON := for p in $(PYTHON) python3 python3.12 python3.11 python; do \
   $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done
 

@@ -1,9 +1,9 @@
-"""More processes: measured on this machine's cores, and calculated for 64 GPUs.
+"""Scaling over processes: measured on the cores of this machine, and calculated for 64 GPUs.
 
     python benchmarks/cluster.py [--write PAGE.md]
 
-The measured part starts `torchrun` with one and two processes on the embedded scenes. The calculated part multiplies
-out the figures at the top of this file; nothing of it was run.
+The measured part starts `torchrun` with one and two processes on the embedded scenes. The calculated part follows from
+the constants at the top of this file; none of it was run.
 """
 
 import argparse
@@ -21,17 +21,17 @@ from scfs.bench.page import Row, show
 
 RECIPE = "quickstart_paper"
 # An image of 2 x 224 + 8 x 96 px through ResNet-50: student forward and backward, teacher forward.
-DINO_GMAC, SEARCH_SHARE = 51.6, 0.33
+DINO_GMAC, SEARCH_FRACTION = 51.6, 0.33  # the search adds a third
 GPU_TFLOPS = 60  # assumed: what a current data-centre GPU sustains on such convolutions in bfloat16
-LINK_GBPS = 25  # assumed: GB/s of each GPU to the others, over all machines
+LINK_GBPS = 25  # assumed: GB/s from each GPU to the others, across machines
 HEADS = 2048 * 2048 * 2 + 2048 * 256 + 256 * 65536  # parameters of the data head
 SEARCH_HEADS = sum(2 * c * 256 + 9 * 256 * 256 + c * 2048 + 2048 * 256 for c in (512, 1024, 2048))
-VIEWS_MS = 6.3  # of one core for the views of an image: `scfs bench data`
+VIEWS_MS = 6.3  # on one core, for the views of an image: `scfs bench data`
 NUM_GPUS, BATCH = 64, 4096
 
 
 def measured(processes: int) -> float:
-    """Images a second of the settings of quickstart_paper."""
+    """Images per second with the settings of quickstart_paper."""
     with tempfile.TemporaryDirectory() as temporary:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         settings = {
@@ -49,12 +49,12 @@ def measured(processes: int) -> float:
 
 
 def calculated() -> list[Row]:
-    """Where a step goes on many GPUs, if the figures above hold."""
+    """Where the time of a step goes on many GPUs, if the constants above hold."""
     backbone = sum(p.numel() for p in Backbone("resnet50").parameters())
     rows = []
     for mode, gmac, parameters in (
         ("dino", DINO_GMAC, backbone + HEADS),
-        ("scfs", DINO_GMAC * (1 + SEARCH_SHARE), backbone + HEADS + SEARCH_HEADS),
+        ("scfs", DINO_GMAC * (1 + SEARCH_FRACTION), backbone + HEADS + SEARCH_HEADS),
     ):
         images = BATCH // NUM_GPUS
         compute = images * 2 * gmac / (GPU_TFLOPS * 1000)  # seconds
@@ -67,8 +67,8 @@ def calculated() -> list[Row]:
                 "compute, ms": f"{1000 * compute:.0f}",
                 "gradients, MB": f"{megabytes:.0f}",
                 "all-reduce, ms": f"{1000 * reduce:.0f}",
-                "images/s a GPU": f"{rate:.0f}",
-                "loader cores a GPU": f"{rate * VIEWS_MS / 1000:.1f}",
+                "images/s per GPU": f"{rate:.0f}",
+                "loader cores per GPU": f"{rate * VIEWS_MS / 1000:.1f}",
             }
         )
     return rows
@@ -80,13 +80,13 @@ def main() -> None:
     write, console = parser.parse_args().write, Console()
     rates = {processes: measured(processes) for processes in (1, 2)}
     rows = [
-        {"processes": str(n), "images/s": f"{rate:.0f}", "of one": f"{rate / rates[1]:.2f}"}
+        {"processes": str(n), "images/s": f"{rate:.0f}", "relative to one": f"{rate / rates[1]:.2f}"}
         for n, rate in rates.items()
     ]
     show(console, "Processes on the same cores, settings of quickstart_paper, the same batch", rows, write=write)
     title = (
         f"Calculated, not run: {NUM_GPUS} GPUs at {GPU_TFLOPS} TFLOP/s and {LINK_GBPS} GB/s each (assumed), ResNet-50, "
-        f"batch {BATCH}; the all-reduce runs beside the backward pass"
+        f"batch {BATCH}; the all-reduce overlaps the backward pass"
     )
     show(console, title, calculated(), write=write)
 

@@ -1,8 +1,8 @@
-"""How long does it take to open a folder of a million files, the first time and from then on?
+"""How long does it take to open a folder of a million files, the first time and afterwards?
 
     python benchmarks/folder_index.py [--files 1000000]
 
-makes empty files in a temporary folder, in a thousand folders and in one, and prints seconds of the starts.
+creates empty files in a thousand temporary folders, then in a single one, and prints the seconds of each start.
 """
 
 import argparse
@@ -16,10 +16,10 @@ from scfs.data.sources import open_train
 
 def make_files(root: Path, files: int, folders: int) -> None:
     for folder in range(folders):
-        place = root / f"{folder:04d}" if folders > 1 else root
-        place.mkdir(parents=True, exist_ok=True)
+        path = root / f"{folder:04d}" if folders > 1 else root
+        path.mkdir(parents=True, exist_ok=True)
         for index in range(files // folders):
-            os.close(os.open(place / f"{index:07d}.jpg", os.O_CREAT | os.O_WRONLY))
+            os.close(os.open(path / f"{index:07d}.jpg", os.O_CREAT | os.O_WRONLY))
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
             os.environ["SCFS_CACHE"] = str(Path(temporary) / "cache")
             root = Path(temporary) / "photos"
             make_files(root, arguments.files, folders)
-            time.sleep(2.5)  # folders that changed just now are not trusted
+            time.sleep(2.5)  # the modification times of folders that have just changed are not trusted
             seconds = []
             for _ in range(3):
                 start = time.perf_counter()

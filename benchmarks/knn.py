@@ -1,9 +1,9 @@
-"""Nearest neighbours at a tenth of ImageNet's size, beside faiss's flat index.
+"""Nearest neighbours at a tenth of ImageNet's size, compared with faiss's flat index.
 
     python benchmarks/knn.py [--keys 128116] [--queries 5000] [--rounds 2]
 
-Needs faiss (benchmarks/requirements.txt). Each search runs in a process of its own, in turn, on the same random
-features; times are of the search alone (of faiss: adding the keys too), peaks of the whole process.
+Needs faiss (benchmarks/requirements.txt). The searches alternate, each in its own process, on the same random
+features. Times are those of the search alone (for faiss including adding the keys), peaks those of the whole process.
 """
 
 import argparse
@@ -27,13 +27,13 @@ DIM, K = 2048, 200
 
 
 def search(name: str, num_keys: int, num_queries: int) -> tuple[float, float, np.ndarray]:
-    """Seconds, GB at the peak, and the places of the first queries' neighbours."""
+    """Seconds, GB at the peak, and the indices of the first queries' neighbours."""
     torch.set_num_threads(num_cores())
     torch.manual_seed(0)
     keys, queries = torch.randn(num_keys, DIM), torch.randn(num_queries, DIM)
     start = time.perf_counter()
     if name == "scfs":
-        found = torch.cat([places for _, _, places in nearest(queries, keys, K)]).numpy()
+        found = torch.cat([indices for _, _, indices in nearest(queries, keys, K)]).numpy()
     else:
         import faiss
 
@@ -47,7 +47,7 @@ def search(name: str, num_keys: int, num_queries: int) -> tuple[float, float, np
 
 
 def main() -> None:
-    """Time both in turn and print them."""
+    """Time both alternately and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=128_116)
     parser.add_argument("--queries", type=int, default=5_000)
@@ -67,7 +67,7 @@ def main() -> None:
         {
             "search": name,
             "seconds": f"{statistics.median(each):.1f}",
-            "of faiss": f"{statistics.median(each) / base:.2f}",
+            "relative to faiss": f"{statistics.median(each) / base:.2f}",
             "peak GB": f"{peaks[name]:.2f}",
         }
         for name, each in seconds.items()

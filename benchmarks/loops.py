@@ -1,8 +1,8 @@
-"""The tests' plain loops over the paper's equations beside the method, at the toy size of the tests, forward only.
+"""The method compared with the tests' plain loops over the paper's equations, at their toy size, forward only.
 
     python benchmarks/loops.py [--write PAGE.md]
 
-A sanity figure, not a rival: the loops are nested lists of Python floats.
+A sanity check, not a competitor: the loops run over nested lists of Python floats.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main() -> None:
         {
             "losses of a batch": name,
             "ms": f"{1000 * time:.1f}",
-            "of plain loops": f"{time / seconds['plain loops']:.2f}",
+            "relative to plain loops": f"{time / seconds['plain loops']:.2f}",
         }
         for name, time in seconds.items()
     ]

@@ -1,9 +1,9 @@
-"""What is trained beside each other in rivals.py: lightly's losses and heads, and this package's own method.
+"""The methods that rivals.py compares: lightly's losses and heads, and this package's own method.
 
-Rivals are composed as lightly's documentation and its Imagenette benchmark compose them, with the heads, optimizers and
-rates given there per 256 images. Where they differ from it: SimCLR's temperature is 0.1 (there 0.5), multi-crop has 4
-local views (there 6 or 8), and crops and colours are this package's. What all share is everything that is not the
-method: backbone, rendering of views, arithmetic. Rivals are scored by the network that lightly scores, the student;
+Rivals are composed as in lightly's documentation and its Imagenette benchmark, with the heads, optimizers and
+learning rates (per 256 images) given there. Differences: SimCLR's temperature is 0.1 (there 0.5), multi-crop has 4
+local views (there 6 or 8), and crops and colours are this package's. All share what is not part of the method:
+backbone, rendering of views, precision. Rivals are scored by the network that lightly scores, the student;
 this package's runs by the one that it exports, the moving average.
 """
 
@@ -42,27 +42,27 @@ LOCAL_SCALE = (0.05, 0.25)
 
 
 class Siamese(nn.Module):
-    """A backbone under training with what a method adds to it; `loss` takes float views (V, B, 3, H, W)."""
+    """A backbone in training with the heads of a method; `loss` takes float views (V, B, 3, H, W)."""
 
     def __init__(self, backbone: Backbone):
         super().__init__()
         self.backbone, self.dim, self.epoch = backbone, backbone.num_features, 0
 
     def features(self, backbone: nn.Module, views: Tensor) -> list[Tensor]:
-        """Pooled features (B, C) of each view; views of one size in one pass."""
+        """Pooled features (B, C) of each view; views of the same size in one pass."""
         return list(backbone(views.flatten(0, 1))[0].unflatten(0, views.shape[:2]))
 
     def loss(self, batch: ViewBatch) -> Tensor:
         raise NotImplementedError
 
     def criterion_of(self, *outputs: Any, **options: Any) -> Tensor:
-        """The loss of float32 outputs: under autocast its products would be of bfloat16."""
+        """The loss of float32 outputs: under autocast its products would be in bfloat16."""
         with torch.autocast("cpu", enabled=False):
             return self.criterion(*_as_float32(outputs), **options)
 
 
 class SimCLR(Siamese):
-    """Tell the other view of an image from views of other images."""
+    """Distinguish the other view of an image from views of other images."""
 
     def __init__(self, backbone: Backbone):
         super().__init__(backbone)
@@ -122,7 +122,7 @@ class SwAV(Siamese):
 
 
 class DINO(Siamese):
-    """Follow a moving average's softmax, with multi-crop."""
+    """Match a moving average's softmax, with multi-crop."""
 
     def __init__(self, backbone: Backbone):
         super().__init__(backbone)
@@ -166,7 +166,7 @@ def _trained(module: nn.Module) -> list[nn.Parameter]:
 
 @dataclass(frozen=True)
 class Published:
-    """A rival with the heads, optimizer and rate that lightly gives for Imagenette."""
+    """A rival with the heads, optimizer and learning rate that lightly publishes for Imagenette."""
 
     build: Callable[[Backbone], Siamese]
     optimizer: Callable[[nn.Module], torch.optim.Optimizer]
@@ -185,7 +185,7 @@ RIVALS = {
 
 
 class LightlyRun:
-    """A rival in training: steps at a cosine, as published."""
+    """A rival in training, with a cosine schedule, as published."""
 
     def __init__(self, name: str, *, epochs: int, lr_factor: float, precision: str):
         self.published, self.epochs = RIVALS[name], epochs
@@ -197,7 +197,7 @@ class LightlyRun:
 
     @property
     def backbone(self) -> Backbone:
-        """What is scored; lightly scores the student."""
+        """The network to score; lightly scores the student."""
         return self.module.backbone
 
     def step(self, batch: ViewBatch, step: int, steps_per_epoch: int) -> None:
@@ -222,7 +222,7 @@ class LightlyRun:
 
 
 class OurRun:
-    """The method of this package by a recipe, stepped as `scfs pretrain` steps it."""
+    """Our method with a recipe's settings, trained as in `scfs pretrain`."""
 
     def __init__(self, name: str, *, num_images: int, epochs: int, lr_factor: float, precision: str):
         recipe, changes = OURS[name]
@@ -236,7 +236,7 @@ class OurRun:
 
     @property
     def backbone(self) -> Backbone:
-        """What is scored, as by `scfs knn`: the teacher."""
+        """The network to score, as in `scfs knn`: the teacher."""
         return self.learner.method.teacher.backbone  # type: ignore[return-value]
 
     def step(self, batch: ViewBatch, step: int, steps_per_epoch: int) -> None:
@@ -260,7 +260,7 @@ OURS: dict[str, tuple[Path, dict[str, Any]]] = {
 }
 
 
-# What each choice of the fast recipe is worth: the recipe with one thing changed.
+# The effect of each choice of the fast recipe: the recipe with one thing changed.
 SGD = {"optim.name": "sgd", "optim.lr": 0.12, "optim.weight_decay": 5e-4}
 MULTI = {"views.num_local_views": 4, "views.local_size": 32, "views.local_scale": (0.05, 0.4)}
 DISTIL = {"method.objective": "dino", "method.targets": "teacher", "method.out_dim": 2048, "method.batch_norm": True}
@@ -302,7 +302,7 @@ def make_run(name: str, *, num_images: int, epochs: int, lr_factor: float, preci
 
 
 def settings_of(name: str) -> str:
-    """A few letters that change with what a method of ours is set to; rivals are as published."""
+    """A short hash of the settings of a method of ours; rivals are as published."""
     if name not in OURS:
         return "published"
     recipe, changes = OURS[name]

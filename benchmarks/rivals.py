@@ -1,18 +1,19 @@
-"""What does a minute of one core teach? This package's method beside those that a user would pick instead.
+"""How much is learned per minute on one core? This package's method compared with common alternatives.
 
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --choose           # learning rates
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 10 --seeds 0 1 2
-    python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --changes          # what each choice is worth
+    python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --changes          # the effect of each choice
     python benchmarks/rivals.py table --plot docs/rivals.png
 
-Every method gets the same photos, backbone (resnet10_half), rendering of views, arithmetic and *processor time* of one
-thread: data loading counts, scoring does not. Its epochs are as many as should fit, by the time of its first steps; its
-schedules end with them, and the table says how long it took. Learning rates are chosen on every fifth photo of train,
-from three times, once and a third of the published one. That is less than our own recipe got, whose settings were
-chosen on the same held-out photos; `scfs-without-search` is its control: SimCLR's objective with our optimizer.
+Every method gets the same photos, backbone (resnet10_half), rendering of views, precision and *processor time* on one
+thread: data loading counts, evaluation does not. The number of epochs is what should fit, estimated from the first
+steps; schedules end with the last epoch, and the table has the time it really took. Learning rates are chosen on every
+fifth train photo, among a third, once and three times the published one. That is less tuning than our own recipe had,
+whose settings were chosen on the same held-out photos; `scfs-without-search` is its control: SimCLR's objective with our
+optimizer.
 
-Runs that are in the records are skipped, and one that was stopped goes on; several processes may work on the same
-records, each on a core.
+Runs already in the records are skipped, and an interrupted one is resumed; several processes may work on the same
+records, each on its own core.
 """
 
 import argparse
@@ -50,7 +51,7 @@ from scfs.training.cpu import keep_freed_memory
 from scfs.training.precision import has_native_bfloat16
 
 FACTORS = (1 / 3, 1.0, 3.0)  # of the published learning rate
-FRACTIONS = (0.25, 0.5, 0.75)  # of a run after which it is scored by k-NN, beside the end
+FRACTIONS = (0.25, 0.5, 0.75)  # of a run, after which it is scored by k-NN, as at the end
 SIZES = {"imagenette": 96, "pets": 84, "scenes": 96}  # of the scored views
 CALIBRATION_STEPS = 12
 SAVE_MINUTES = 2.0
@@ -69,23 +70,23 @@ def same_work(record: Record, work: Record) -> bool:
 
 
 def best_factor(records: list[Record], method: str) -> float:
-    """The factor that was best on held-out photos of Imagenette, in the longest trial of all; 1 where none was made."""
+    """The best factor on held-out photos of Imagenette, in the longest complete trial; 1 if there is none."""
     tried: dict[float, dict[float, float]] = {}
     for r in records:
         if r["held_out"] and r["method"] == method and r["data"] == "imagenette":
             tried.setdefault(r["minutes"], {})[r["lr_factor"]] = r["scores"][-1]["knn"]
-    whole = [minutes for minutes, scores in tried.items() if len(scores) == len(FACTORS)]
-    return max(tried[max(whole)].items(), key=lambda item: item[1])[0] if whole else 1.0
+    complete = [minutes for minutes, scores in tried.items() if len(scores) == len(FACTORS)]
+    return max(tried[max(complete)].items(), key=lambda item: item[1])[0] if complete else 1.0
 
 
 def batches(run: LightlyRun | OurRun, source: Source, seed: int, first_step: int, epochs: int) -> Any:
     dataset = ViewDataset(source, MultiCrop(**run.crops), seed)
     sampler = StepSampler(len(source), run.batch_size, epochs, seed=seed, start_step=first_step)
-    return (parts[0].views for parts in view_loader(dataset, sampler, workers=0, pin=False))
+    return (micro_batches[0].views for micro_batches in view_loader(dataset, sampler, workers=0, pin=False))
 
 
 def processor_seconds_per_step(work: Record, source: Source) -> tuple[float, int]:
-    """Of a throwaway run: the median of some steps, and the steps of an epoch."""
+    """The median over some steps of a discarded run, and the number of steps per epoch."""
     run = prepared(work, len(source), epochs=10)
     steps_per_epoch, times = len(source) // run.batch_size, []
     loader, mark = batches(run, source, 0, 0, 10), time.process_time()
@@ -103,7 +104,7 @@ def prepared(work: Record, num_images: int, epochs: int) -> LightlyRun | OurRun:
 
 
 def train(work: Record, train_source: Source, val_source: Source, state: Path) -> tuple[Backbone, Record]:
-    """Train as long as the processor time lasts; returns what is scored, and the record so far."""
+    """Train for the given processor time; returns the backbone to score, and the record so far."""
     saved = torch.load(state, weights_only=False) if state.exists() else None
     if saved is None:
         seconds, steps_per_epoch = processor_seconds_per_step(work, train_source)
@@ -114,7 +115,7 @@ def train(work: Record, train_source: Source, val_source: Source, state: Path) -
     if "run" in saved:
         run.load_state_dict(saved["run"])
     steps_per_epoch = len(train_source) // run.batch_size
-    total, scores, kept_at = epochs * steps_per_epoch, saved["scores"], spent
+    total, scores, saved_at = epochs * steps_per_epoch, saved["scores"], spent
     due = {round(fraction * total) for fraction in FRACTIONS}
     mark = time.process_time()
     for batch in batches(run, train_source, work["seed"], done, epochs):
@@ -122,8 +123,8 @@ def train(work: Record, train_source: Source, val_source: Source, state: Path) -
         done, spent, mark = done + 1, spent + time.process_time() - mark, time.process_time()
         if done in due:
             scores.append({"minutes": spent / 60, **score(run.backbone, train_source, val_source, work)})
-        if spent - kept_at > SAVE_MINUTES * 60 and done < total:
-            kept_at, part = spent, state.with_suffix(".part")
+        if spent - saved_at > SAVE_MINUTES * 60 and done < total:
+            saved_at, part = spent, state.with_suffix(".part")
             content = {"step": done, "seconds": spent, "epochs": epochs, "scores": scores, "run": run.state_dict()}
             torch.save(content, part)
             part.replace(state)
@@ -138,7 +139,7 @@ def train(work: Record, train_source: Source, val_source: Source, state: Path) -
 
 
 def score(backbone: Backbone, train_source: Source, val_source: Source, work: Record) -> Record:
-    """k-NN and, of the same features, what can be had without labels."""
+    """k-NN and, from the same features, metrics that need no labels."""
     try:
         train_features, val_features = (
             extract(backbone, source, size=work["size"], batch_size=256, workers=0, device=CPU).labelled
@@ -156,7 +157,7 @@ def score(backbone: Backbone, train_source: Source, val_source: Source, work: Re
 
 
 def full_scores(backbone: Backbone, folder: Path, data: str, size: int) -> Record:
-    """k-NN and cached linear top-1 on val with 95 % intervals, by the package's own commands."""
+    """k-NN and cached linear top-1 on val with 95 % intervals, by this package's evaluations."""
     weights, console = folder / "backbone.pth", Console(quiet=True)
     torch.save(backbone.net.state_dict(), weights)
     common = {"data": data, "size": size, "workers": 0, "device": "cpu", "backbone": backbone.name}
@@ -178,7 +179,7 @@ def name_of(work: Record) -> str:
 
 
 def do(work: Record, data: str, folder: Path, records: Path) -> None:
-    """One run, unless it is done or another process is at it; its record goes to the end of the file."""
+    """One run, unless it is done or another process is working on it; appends its record to the file."""
     mine = folder / name_of(work)
     mine.mkdir(parents=True, exist_ok=True)
     with (mine / "lock").open("w") as lock:
@@ -224,7 +225,7 @@ def run_all(args: argparse.Namespace) -> None:
 
 
 def table(args: argparse.Namespace) -> None:
-    """Means over seeds, best first, of every set and budget, and the plot of accuracy against minutes."""
+    """Means over seeds for every data set and budget, best first, and the plot of accuracy against minutes."""
     records = [record for record in read_records(args.records) if not record["held_out"]]
     lines = []
     groups = sorted(
@@ -243,14 +244,14 @@ def table(args: argparse.Namespace) -> None:
     head = ("data", "budget", "method", "k-NN %", "linear %", "minutes", "epochs", "seeds")
     print(markdown_table(head, lines))
     print(f"\n{changes_table(read_records(args.records))}\n")
-    for sign in ("rankme", "spread"):
-        print(f"{sign}: {rank_correlations(read_records(args.records), sign)}")
+    for indicator in ("rankme", "spread"):
+        print(f"{indicator}: {rank_correlations(read_records(args.records), indicator)}")
     if args.plot:
         plot(records, args.plot)
 
 
 def changes_table(records: list[Record]) -> str:
-    """What one change costs or gains on held-out photos of train, worst first, at each budget."""
+    """The effect of each change on held-out train photos, worst first, at each budget."""
     runs = [r for r in records if r["held_out"] and r["lr_factor"] == 1.0]
     lines = []
     for minutes in sorted({r["minutes"] for r in runs}):
@@ -265,22 +266,24 @@ def changes_table(records: list[Record]) -> str:
     return markdown_table(("minutes", "settings", "k-NN %", "against scfs", "seeds"), lines)
 
 
-def rank_correlations(records: list[Record], sign: str) -> str:
-    """Spearman's correlation of a sign without labels with k-NN: over the ends of runs, and within runs."""
+def rank_correlations(records: list[Record], indicator: str) -> str:
+    """Spearman's correlation of a label-free indicator with k-NN: over the ends of runs, and within runs."""
     ends = [r["scores"][-1] for r in records if r["data"] == "imagenette" and not r["held_out"]]
-    within = [spearman(r["scores"], sign) for r in records if len(r["scores"]) > 2]
+    within = [spearman(r["scores"], indicator) for r in records if len(r["scores"]) > 2]
     if len(ends) < 3 or not within:
         return "too few runs"
-    return f"over {len(ends)} runs {spearman(ends, sign):.2f}; within a run {statistics.mean(within):.2f} on average"
+    return (
+        f"over {len(ends)} runs {spearman(ends, indicator):.2f}; within a run {statistics.mean(within):.2f} on average"
+    )
 
 
-def spearman(scores: list[Record], sign: str) -> float:
-    ranks = [torch.tensor([score[name] for score in scores]).argsort().argsort().float() for name in (sign, "knn")]
+def spearman(scores: list[Record], indicator: str) -> float:
+    ranks = [torch.tensor([score[name] for score in scores]).argsort().argsort().float() for name in (indicator, "knn")]
     return float(torch.corrcoef(torch.stack(ranks))[0, 1])
 
 
 def shown(runs: list[Record], score: str) -> str:
-    """The mean and, of one seed, its 95 % interval over images; of several, their lowest and highest."""
+    """The mean and, for one seed, its 95 % interval over images; for several, the lowest and highest."""
     values = [100 * run[score] for run in runs]
     low, high = (min(values), max(values)) if len(runs) > 1 else (100 * end for end in runs[0][f"{score}_interval"])
     return f"{statistics.mean(values):.1f} ({low:.1f}-{high:.1f})"
@@ -296,7 +299,7 @@ def plot(records: list[Record], path: Path) -> None:
         means = [statistics.mean(100 * r["knn"] for r in runs if r["minutes"] == budget) for budget in budgets]
         if runs:
             axes.plot(budgets, means, marker="o", label=method, lw=2.5 if method == "scfs" else 1.2)
-    axes.set(xscale="log", xlabel="minutes of one core", ylabel="k-NN top-1 %, 96 px", title="Imagenette")
+    axes.set(xscale="log", xlabel="minutes on one core", ylabel="k-NN top-1 %, 96 px", title="Imagenette")
     axes.set_xticks([10, 30, 90], ["10", "30", "90"])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
@@ -307,26 +310,26 @@ def plot(records: list[Record], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    runner = commands.add_parser("run", help="train and score what is not in the records yet")
+    runner = commands.add_parser("run", help="train and score what is not yet in the records")
     runner.add_argument("--data", required=True, help="imagenette=FOLDER, pets=FOLDER or scenes")
     runner.add_argument("--minutes", type=float, required=True)
     runner.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     runner.add_argument("--seeds", nargs="+", type=int, default=[0])
-    runner.add_argument("--choose", action="store_true", help="try learning rates on held-out photos of train")
+    runner.add_argument("--choose", action="store_true", help="try learning rates on held-out train photos")
+    runner.add_argument("--changes", action="store_true", help="change one setting at a time, on held-out train photos")
     runner.add_argument(
-        "--changes", action="store_true", help="change one thing at a time, on held-out photos of train"
+        "--precision", choices=["float32", "bfloat16"], help="default: bfloat16 if the CPU supports it natively"
     )
-    runner.add_argument("--precision", choices=["float32", "bfloat16"], help="bfloat16 where the CPU computes with it")
     runner.set_defaults(job=run_all)
     writer = commands.add_parser("table", help="print the table")
     writer.add_argument("--plot", type=Path, help="file for the plot")
     writer.set_defaults(job=table)
     for each in (runner, writer):
-        each.add_argument("--records", type=Path, default=RECORDS, help="file with a line per run that is done")
-    runner.add_argument("--folder", type=Path, default=Path("runs/rivals"), help="of unfinished runs")
+        each.add_argument("--records", type=Path, default=RECORDS, help="file with one line per finished run")
+    runner.add_argument("--folder", type=Path, default=Path("runs/rivals"), help="folder of unfinished runs")
     args = parser.parse_args()
     if args.job is run_all and args.data.partition("=")[0] not in SIZES:
-        parser.error(f"--data {args.data}: name the data {', '.join(SIZES)}, as imagenette=FOLDER")
+        parser.error(f"--data {args.data}: name the data {', '.join(SIZES)}, such as imagenette=FOLDER")
     args.job(args)
 
 

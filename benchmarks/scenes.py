@@ -1,4 +1,4 @@
-"""Is the embedded data set fit for its purpose? Hard for an untrained network, easy for a trained one, cheap to paint.
+"""Is the embedded data set suitable? Hard for an untrained network, easy for a trained one, cheap to render.
 
     python benchmarks/scenes.py [--epochs 40] [--threads 2]
 
@@ -26,7 +26,7 @@ BATCH = 50
 
 
 class Images:
-    """Painted scenes of a split."""
+    """Rendered scenes of a split."""
 
     def __init__(self, split: str, count: int):
         scenes = [render_scene(0, split, index) for index in range(count)]
@@ -40,7 +40,7 @@ def network(name: str, seed: int) -> Backbone:
 
 
 def centres(images: Images) -> Tensor:
-    """The protocol of k-NN."""
+    """Centre crops, as in the k-NN protocol."""
     return torch.stack([centre_view(v2.functional.to_pil_image(image), SIZE) for image in images.pixels])
 
 
@@ -51,7 +51,7 @@ def features(backbone: Backbone, views: Tensor) -> Tensor:
 
 
 def untrained_knn(name: str, train: Images, val: Images) -> list[float]:
-    """Top-1 in percent for several random weights."""
+    """Top-1 in percent, for several random initialisations."""
     scores, views = [], [centres(train), centres(val)]
     for seed in range(WEIGHT_SEEDS):
         backbone = network(name, seed)
@@ -65,7 +65,7 @@ def untrained_knn(name: str, train: Images, val: Images) -> list[float]:
 
 
 def supervised(train: Images, val: Images, epochs: int) -> float:
-    """Val top-1 in percent of the reduced network after training with labels."""
+    """Val top-1 of the small network in percent, after training with labels."""
     backbone, classifier = network("resnet10_half", 0), nn.Linear(256, len(CLASSES))
     parameters = [*backbone.parameters(), *classifier.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=2e-3, weight_decay=0.05)
@@ -101,7 +101,7 @@ def main() -> None:
     start = time.process_time()
     for index in range(300):
         render_scene(0, "train", index)
-    print(f"{'painting':<34}{(time.process_time() - start) / 0.3:8.2f} ms of one core per scene", flush=True)
+    print(f"{'rendering':<34}{(time.process_time() - start) / 0.3:8.2f} ms per scene on one core", flush=True)
     train, val = Images("train", 5_000), Images("val", 1_000)
     for name in ("resnet10_half", "resnet18"):
         scores = untrained_knn(name, train, val)

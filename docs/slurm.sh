@@ -1,10 +1,10 @@
 #!/bin/bash
-# Pre-training on two machines of eight GPUs under Slurm; the run folder must be on a disk that both share.
+# Pre-training on two machines with eight GPUs each under Slurm; the run folder must be on a shared disk.
 # Not run by us: we have no GPU and no Slurm. From the repository, after `make setup`:
 #
 #   sbatch docs/slurm.sh imagenet_r50_200 runs/r50 --data.source /data/imagenet
 #
-# Longer than --time? Submit it again: it goes on where it stopped. Several at once, one after the other:
+# Longer than --time? Submit it again: it resumes where it stopped. To queue several in a row:
 #
 #   for i in 1 2 3 4; do sbatch --dependency=singleton docs/slurm.sh RECIPE runs/... ; done
 #
@@ -20,7 +20,7 @@ set -euo pipefail
 recipe=$1 run=$2
 shift 2
 
-# A restart after a process died must find a fresh store, not the dead one's.
+# After a crash, the restarted processes need a new store, not the old one.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 main=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
 

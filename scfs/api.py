@@ -22,7 +22,7 @@ from scfs.evaluate.knn.settings import Knn
 from scfs.evaluate.linear.job import linear as linear_job
 from scfs.evaluate.linear.settings import Linear
 from scfs.evaluate.settings import Embed, Export
-from scfs.export import Exported, export_and_tell
+from scfs.export import Exported, export_and_print
 from scfs.method.search import search_attention
 from scfs.pretrain.job import pretrain as pretrain_job
 from scfs.pretrained import PretrainedBackbone, load_backbone
@@ -91,7 +91,7 @@ def embed(target: str | Path, source: str | Path, out: str | Path | None = None,
 
 def export(target: str | Path, out: str | Path, **settings: Any) -> Exported:
     """Write a backbone for timm (.safetensors) or torchvision (.pth)."""
-    return export_and_tell(str(target), Path(out), check(Export, {}, settings), LoggingConsole())
+    return export_and_print(str(target), Path(out), check(Export, {}, settings), LoggingConsole())
 
 
 def report(run: str | Path) -> Path:

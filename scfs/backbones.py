@@ -19,7 +19,7 @@ from scfs.weights.read import Stored, read_weights
 
 # Reduced ResNets for CPUs by name: blocks and channels of each stage.
 REDUCED = {"resnet10_half": ((1, 1, 1, 1), (32, 64, 128, 256))}
-# What a file of weights that does not say so may be of, by how one of its entries ends.
+# Backbones to try for a file of weights that does not name its own, by the suffix of one of its entries.
 USUAL = {
     ("conv1.weight",): (*REDUCED, *(f"resnet{depth}" for depth in (18, 34, 50, 101, 152))),
     ("cls_token", "class_token"): (
@@ -58,7 +58,7 @@ class Backbone(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """images: (B, 3, H, W) -> pooled (B, C), one map (B, C, H, W) per layer."""
-        # The last map's index is always asked for: timm's ResNets stop at the deepest one asked for.
+        # The last map's index is always requested: timm's ResNets stop at the deepest one requested.
         indices = sorted({*self._indices, self._last_index})
         final, maps = self.net.forward_intermediates(images, indices=indices)
         if hasattr(self.net, "num_prefix_tokens") and final.ndim == 3:  # tokens of a ViT, after the final norm
@@ -73,19 +73,19 @@ class Backbone(nn.Module):
         return BackboneRecord(self.name, list(self.layers), size, self.net.state_dict())
 
     def check_sizes(self, *sizes: int) -> None:
-        """Refuse images of sizes that the network cannot take, at the cost of a pass without data."""
+        """Raise a `UserError` for image sizes that the network cannot take; tried on the meta device."""
         with torch.device("meta"):
             twin = Backbone(self.name, self.layers).eval()
             for size in sizes:
                 try:
                     pooled, maps = twin(torch.empty(2, 3, size, size))
-                except Exception as error:  # every network has its own way to say so
+                except Exception as error:  # networks raise many types
                     raise self._refusal(size, str(error).partition("\n")[0] or type(error).__name__) from None
                 shapes = [pooled.shape, *(each.shape[:2] for each in maps)]
                 if shapes != [(2, channels) for channels in (self.num_features, *self.channels)]:
-                    raise self._refusal(size, "its maps are not as timm says")
+                    raise self._refusal(size, "its maps are not as timm describes them")
 
-    def beyond_maps(self, size: int) -> list[str]:
+    def unused_by_maps(self, size: int) -> list[str]:
         """Names of the parameters on which none of the maps depends."""
         with torch.device("meta"):
             twin = Backbone(self.name, self.layers)
@@ -101,15 +101,15 @@ class Backbone(nn.Module):
 
 
 def default_layers(feature_info: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The last three stages; of a plain stack of blocks, those after a half, three quarters and all of it."""
+    """The last three stages; in a plain stack of blocks, those after a half, three quarters and all of it."""
     names = [entry["module"] for entry in feature_info]
-    if len({entry["reduction"] for entry in feature_info}) == 1:  # no stages: all maps are of one size
+    if len({entry["reduction"] for entry in feature_info}) == 1:  # no stages: all maps have the same size
         return [names[len(names) * quarter // 4 - 1] for quarter in (2, 3, 4)]
     return names[-3:]
 
 
 def thin_resnet(layers: tuple[int, ...], channels: tuple[int, ...], *, drop_path: float) -> ResNet:
-    """A ResNet of timm with as many channels in the stem as in the first stage.
+    """A timm ResNet with as many channels in the stem as in the first stage.
 
     timm fixes the stem at 64 channels, which would take half the time of a thin network. Parameter names stay timm's.
     """
@@ -130,12 +130,12 @@ def _build(name: str, drop_path: float) -> Any:
     if not timm.is_model(name):
         nearest = difflib.get_close_matches(name, [*REDUCED, *timm.list_models()], n=3)
         hint = f"the nearest are {', '.join(nearest)}" if nearest else "see timm.list_models() for the names"
-        raise UserError(f"timm knows no model '{name}'; {hint}.")
+        raise UserError(f"timm has no model '{name}'; {hint}.")
     options: dict[str, Any] = {"num_classes": 0}
-    with torch.device("meta"):  # what it is, before what it costs
+    with torch.device("meta"):  # what it is, before it costs memory
         probe = _create(name, options)
     if not hasattr(probe, "forward_intermediates"):
-        raise UserError(f"timm's '{name}' does not give feature maps; choose a model with forward_intermediates.")
+        raise UserError(f"timm's '{name}' does not return feature maps; choose a model with forward_intermediates.")
     if drop_path:
         options["drop_path_rate"] = drop_path
     if isinstance(probe, ResNet):
@@ -148,13 +148,13 @@ def _build(name: str, drop_path: float) -> Any:
 def _create(name: str, options: dict[str, Any]) -> Any:
     try:
         return timm.create_model(name, **options)
-    except (TypeError, RuntimeError) as error:  # an option it does not take, or an unknown tag behind a dot
+    except (TypeError, RuntimeError) as error:  # an unsupported option, or an unknown tag after a dot
         reason = str(error).partition("\n")[0].rstrip(".")
         raise UserError(f"timm's '{name}' cannot be built with {options}: {reason}.") from None
 
 
 def fingerprint(network: nn.Module) -> str:
-    """The same for the same weights, and for no others."""
+    """A hash of the weights."""
     digest = hashlib.blake2b(digest_size=8)
     for name, value in sorted(network.state_dict().items()):
         digest.update(name.encode())
@@ -163,20 +163,20 @@ def fingerprint(network: nn.Module) -> str:
 
 
 class Loaded(NamedTuple):
-    """A backbone with weights, the side of the views it was trained on, and what was taken from its file."""
+    """A backbone with weights, the side of the views it was trained on, and the report of loading it."""
 
     backbone: Backbone
     size: int | None  # None if unknown
-    taken: LoadReport | None = None  # None of random weights
-    stored_preprocessing: Preprocessing | None = None  # None where the file does not say
+    report: LoadReport | None = None  # None for random weights
+    stored_preprocessing: Preprocessing | None = None  # None if the file has none
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """As the file says or, where it does not, as in our own training and evaluation."""
+        """From the file or, if it has none, as in our own training and evaluation."""
         return self.stored_preprocessing or Preprocessing(self.size or USUAL_SIZE)
 
     def evaluated_size(self, setting: int | str) -> int:
-        """The side of centre crops, checked: as set or, if that is auto, as in training."""
+        """The side of centre crops, checked: as set or, with auto, as in training."""
         size = (self.size or USUAL_SIZE) if setting == "auto" else int(setting)
         self.backbone.check_sizes(size)
         return size
@@ -185,32 +185,32 @@ class Loaded(NamedTuple):
 def load_backbone(target: str, *, name: str | None = None, network: str = "teacher", seed: int = 0) -> Loaded:
     """The backbone of a run folder, a checkpoint, an exported file or a file of another project.
 
-    `name` is the timm model that a file of another project is of; without it, the usual ones are tried. The target
-    random:NAME is a timm model with random weights.
+    `name` is the timm model of another project's file; without it, the usual ones are tried. The target random:NAME is
+    a timm model with random weights.
     """
     if target.startswith("random:"):
         torch.manual_seed(seed)
         return Loaded(Backbone(target.removeprefix("random:")), None)
     stored = read_weights(target, network)
     if stored.name is not None and name not in (None, stored.name):
-        raise UserError(f"{stored.path} is of backbone '{stored.name}', not '{name}'; leave the name away.")
+        raise UserError(f"{stored.path} holds backbone '{stored.name}', not '{name}'; omit the name.")
     found = stored.name or name or guess_name(stored)
     if found is None:
         raise UserError(
-            f"{stored.path} is not a checkpoint of scfs, and its tensors (such as '{next(iter(stored.tensors))}') are "
-            "of none of the backbones that are tried; give the name of the timm model that it is of."
+            f"{stored.path} is not a checkpoint of scfs, and its tensors (such as '{next(iter(stored.tensors))}') "
+            "match none of the backbones that are tried; give the name of the timm model."
         )
     backbone = Backbone(found, stored.layers)
-    return Loaded(backbone, stored.size, _take(backbone, stored), stored.preprocessing)
+    return Loaded(backbone, stored.size, _load_tensors(backbone, stored), stored.preprocessing)
 
 
 def load_weights(backbone: Backbone, target: str, *, network: str = "teacher") -> LoadReport:
-    """Give a backbone the weights of whatever `load_backbone` reads, if they are of the same architecture."""
-    return _take(backbone, read_weights(target, network))
+    """Load the weights of anything that `load_backbone` reads into a backbone of the same architecture."""
+    return _load_tensors(backbone, read_weights(target, network))
 
 
 def guess_name(stored: Stored) -> str | None:
-    """The first of the usual backbones that a file's tensors are all of."""
+    """The first of the usual backbones that a file's tensors match."""
     likely = (names for ends, names in USUAL.items() if any(tensor.endswith(ends) for tensor in stored.tensors))
     for name in itertools.chain.from_iterable(likely):
         with torch.device("meta"):
@@ -223,18 +223,18 @@ def guess_name(stored: Stored) -> str | None:
     return None
 
 
-def _take(backbone: Backbone, stored: Stored) -> LoadReport:
+def _load_tensors(backbone: Backbone, stored: Stored) -> LoadReport:
     try:
-        tensors, taken = match_tensors(stored, backbone.net)
-    except Mismatch as misfit:
+        tensors, report = match_tensors(stored, backbone.net)
+    except Mismatch as mismatch:
         other = stored.name or guess_name(stored)
         looks = f"it looks like {other}" if other and other != backbone.name else "it may be another architecture"
         raise UserError(
-            f"{stored.path} does not fit backbone '{backbone.name}': {misfit}; {looks}: "
-            "give the name of the backbone that it is of, or another file."
+            f"{stored.path} does not fit backbone '{backbone.name}': {mismatch}; {looks}: "
+            "give the name of its backbone, or another file."
         ) from None
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise UserError(f"{stored.path} is damaged: '{name}' is not finite everywhere; use another copy of it.")
-    backbone.net.load_state_dict(tensors, strict=False)  # only counters of batches may be missing
-    return taken
+    backbone.net.load_state_dict(tensors, strict=False)  # only batch counters may be missing
+    return report

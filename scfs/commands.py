@@ -133,7 +133,7 @@ ROWS = (
         "Write a backbone for timm or for torchvision.",
         (WEIGHTS, MODEL_FILE),
         settings="scfs.evaluate.settings:Export",
-        job="scfs.export:export_and_tell",
+        job="scfs.export:export_and_print",
     ),
     Command(
         "report",

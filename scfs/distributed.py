@@ -1,4 +1,4 @@
-"""The only file that knows of process groups: one process and many run the same lines everywhere else."""
+"""The only file that knows of process groups: everywhere else, one process and many run the same code."""
 
 import inspect
 import os
@@ -12,35 +12,35 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from scfs.errors import OUT_OF_REACH, UserError
+from scfs.errors import FIXABLE_ERRNOS, UserError
 
 T = TypeVar("T")
 M = TypeVar("M", bound=nn.Module)
 
 
 def rank() -> int:
-    """Which process this is, from 0."""
+    """The rank of this process, from 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def world_size() -> int:
-    """How many processes torchrun started; 1 without it."""
+    """The number of processes that torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def local_world_size() -> int:
-    """How many of them share this machine."""
+    """The number of processes on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def num_cores() -> int:
-    """Cores for this process: those it may use, divided by the processes on this machine."""
+    """The number of cores for this process: those it may use, divided by the processes on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // local_world_size())
 
 
 def is_rank_zero() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Whether this process is the one that writes files and prints."""
     return rank() == 0
 
 
@@ -61,7 +61,7 @@ def choose_device(name: str) -> torch.device:
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[None]:
-    """Meet the other processes that torchrun started, and part at the end; alone, nothing happens."""
+    """Join the process group of torchrun's processes, and leave it at the end; does nothing in a single process."""
     if world_size() == 1 or dist.is_initialized():
         yield
         return
@@ -77,7 +77,7 @@ def process_group(device: torch.device) -> Iterator[None]:
 
 
 def sum_over_processes(tensors: Iterable[Tensor]) -> None:
-    """Add up tensors of one type over all processes, in place, with a single reduction."""
+    """Sum tensors of one type over all processes, in place, with a single all-reduce."""
     tensors = list(tensors)
     if world_size() == 1 or not tensors:
         return
@@ -97,7 +97,7 @@ def mean_over_processes(tensor: Tensor) -> Tensor:
 
 
 def gather_images(values: Tensor) -> tuple[Tensor, int]:
-    """Tensors (..., B, K) of all processes side by side, and the index of this process's first image in them.
+    """Concatenate the tensors (..., B, K) of all processes; returns them and the index of this process's first image.
 
     Gradients flow back to the process that each image came from.
     """
@@ -108,10 +108,10 @@ def gather_images(values: Tensor) -> tuple[Tensor, int]:
 
 
 def sum_counts(*numbers: float) -> list[int]:
-    """Whole numbers, each added up over all processes."""
+    """Integers, each summed over all processes."""
     if world_size() == 1:
         return [int(number) for number in numbers]
-    # On the CPU where the group has a backend for it; NCCL knows GPUs only.
+    # On the CPU where the group has a backend for it; NCCL works on GPUs only.
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     sums = torch.tensor(numbers, dtype=torch.int64, device=device)
     dist.all_reduce(sums)
@@ -119,7 +119,7 @@ def sum_counts(*numbers: float) -> list[int]:
 
 
 def gather(value: T) -> list[T]:
-    """What every process has, in the order of their ranks; on all of them."""
+    """The values of all processes in the order of their ranks, in every process."""
     if world_size() == 1:
         return [value]
     values: list[Any] = [None] * world_size()
@@ -128,7 +128,7 @@ def gather(value: T) -> list[T]:
 
 
 def on_rank_zero(action: Callable[[], T]) -> T:
-    """Run an action in rank zero only; all processes get its result or, where it fails, an error."""
+    """Run an action in rank zero only; all processes get its result or, if it fails, an error."""
     if world_size() == 1:
         return action()
     box: list[Any] = [None, None]  # the result, and the error
@@ -150,7 +150,7 @@ def on_rank_zero(action: Callable[[], T]) -> T:
 
 def _shared_error(error: Exception) -> Exception:
     """The error that all processes raise for one of rank zero's: one sentence where the user can fix it."""
-    if isinstance(error, OSError) and error.errno in OUT_OF_REACH:
+    if isinstance(error, OSError) and error.errno in FIXABLE_ERRNOS:
         return UserError(
             f"Cannot read or write {error.filename or 'a file'}: {error.strerror}; check permissions and free space."
         )
@@ -158,7 +158,7 @@ def _shared_error(error: Exception) -> Exception:
 
 
 def per_process(total: int, setting: str) -> int:
-    """The share of one process of a number that must be divisible by the processes."""
+    """One process's part of a total that must be divisible by the world size."""
     count = world_size()
     if total % count:
         lower = total // count * count
@@ -168,7 +168,7 @@ def per_process(total: int, setting: str) -> int:
 
 
 def usable_batch_size(setting: int, num_images: int) -> int:
-    """A batch as set, which must be divisible by the processes; where there are fewer images, as many as can be."""
+    """The batch size as set, which must be divisible by the world size; with fewer images, the largest possible."""
     if setting > num_images:
         return num_images // world_size() * world_size()
     per_process(setting, "batch_size")
@@ -180,20 +180,20 @@ def parallel(module: nn.Module, device: torch.device) -> nn.Module:
     if world_size() == 1:
         return module
     known = inspect.signature(DistributedDataParallel.__init__).parameters
-    # Buffers are this tool's own to synchronise; the option was renamed.
+    # Buffers are synchronised elsewhere; the option was renamed in newer versions of torch.
     buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     devices = [device] if device.type == "cuda" else None
     options: dict[str, Any] = {buffers: False, "device_ids": devices, "gradient_as_bucket_view": True}
     return DistributedDataParallel(module, **options)
 
 
-def unsynchronised(module: nn.Module) -> AbstractContextManager[None]:
-    """Within it, backward passes of a `parallel` module keep their gradients to themselves."""
+def no_sync(module: nn.Module) -> AbstractContextManager[None]:
+    """Within it, backward passes of a `parallel` module do not average gradients over processes."""
     return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
 
-def synchronise_batch_norms(module: M, device: torch.device) -> M:
-    """Let all batch norms see the batches of all processes: torch's own on GPUs, ours on CPUs, which torch refuses."""
+def sync_batch_norms(module: M, device: torch.device) -> M:
+    """Make batch norms use the batches of all processes: torch's on GPUs, ours on CPUs, which torch's refuses."""
     if world_size() == 1:
         return module
     if device.type == "cuda":
@@ -226,18 +226,18 @@ class CpuSyncBatchNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         """(B, C, ...) -> (B, C, ...), normalised with the mean and variance over all processes.
 
-        timm's norms go on with a dropout and an activation of their own.
+        timm's norms also apply their dropout and activation.
         """
-        out = self._normalise(input) if self.training else super().forward(input)
+        out = self._normalize(input) if self.training else super().forward(input)
         for name in ("drop", "act"):
             if name in self._modules:
                 out = getattr(self, name)(out)
         return out
 
-    def _normalise(self, input: Tensor) -> Tensor:
+    def _normalize(self, input: Tensor) -> Tensor:
         axes = [axis for axis in range(input.ndim) if axis != 1]
         shape = [1, -1] + [1] * (input.ndim - 2)
-        wide = input.to(torch.promote_types(input.dtype, torch.float32))  # halves cannot count
+        wide = input.to(torch.promote_types(input.dtype, torch.float32))  # half precision cannot hold large counts
         count = wide.new_tensor([input.numel() / input.shape[1]])
         *_, count = total = _Sum.apply(torch.cat([wide.sum(axes), count]))
         mean = total[:-1] / count
@@ -278,7 +278,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """Tensors of all processes side by side along the axis before the last; each gets back the sum of its gradients."""
+    """Concatenates the tensors of all processes along the axis before the last; sums each one's gradients."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 import errno
 
-# Errors of the system that the user can fix: no permission, read-only, disk full, over quota.
-OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+# System errors that the user can fix: no permission, read-only, disk full, over quota.
+FIXABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
 class UserError(ValueError):

@@ -20,9 +20,9 @@ class Exported(NamedTuple):
 
     path: Path
     num_tensors: int
-    names: str  # whose parameter names they are
+    names: str  # the library whose parameter names they have
     how: str
-    images: str  # how images are prepared
+    images: str  # how to prepare images
 
     def __str__(self) -> str:
         return (
@@ -56,7 +56,7 @@ def _write_timm(backbone: Backbone, out: Path, about: dict[str, str], preprocess
     write_new(out, lambda file: file.write(safetensors.torch.save(tensors, about)))
     how = f'scfs.load_backbone("{out}")  # timm has no {backbone.name}'
     if backbone.name not in REDUCED:
-        # timm's own configuration may say otherwise: that of many ViTs has a mean of 0.5.
+        # timm's own configuration may differ: that of many ViTs has a mean of 0.5.
         overlay = f"pretrained_cfg_overlay=dict(\n    {preprocessing.as_timm()})"
         how = (
             f'timm.create_model("{backbone.name}", num_classes=0, checkpoint_path="{out}", {_grid(backbone)}{overlay})'
@@ -65,7 +65,7 @@ def _write_timm(backbone: Backbone, out: Path, about: dict[str, str], preprocess
 
 
 def _grid(backbone: Backbone) -> str:
-    """Arguments that keep the grid of a ViT's position embeddings, which the overlay of another size would change."""
+    """Arguments that keep the grid of a ViT's position embeddings, which an overlay with another size would change."""
     if not hasattr(backbone.net, "dynamic_img_size"):
         return ""
     return f"img_size={tuple(backbone.net.patch_embed.img_size)}, dynamic_img_size=True, "
@@ -82,19 +82,19 @@ def _write_torchvision(backbone: Backbone, out: Path, images: str) -> Exported:
 
 
 def torchvision_state(net: nn.Module) -> dict[str, Tensor] | None:
-    """The state of a timm network as torchvision's; None if it is not a ResNet, ViT or ConvNeXt."""
+    """The state of a timm network under torchvision's names; None if it is not a ResNet, ViT or ConvNeXt."""
     state = net.state_dict()
     if (names := torchvision_names(state)) is None:
         return None
-    # Torchvision's scales of ConvNeXt blocks are (C, 1, 1), timm's (C,).
+    # The layer scales of ConvNeXt are (C, 1, 1) in torchvision, (C,) in timm.
     return {
         theirs: state[name].reshape(-1, 1, 1) if theirs.endswith(".layer_scale") else state[name]
         for name, theirs in names.items()
     }
 
 
-def export_and_tell(target: str, out: Path, settings: Export, console: Console) -> Exported:
-    """Export, and say how to load the file: the `scfs export` command."""
+def export_and_print(target: str, out: Path, settings: Export, console: Console) -> Exported:
+    """Export, and print how to load the file: the `scfs export` command."""
     exported = export(target, out, network=settings.network, name=settings.backbone or None)
     console.print(str(exported), highlight=False, markup=False, soft_wrap=True)
     return exported

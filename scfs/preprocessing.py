@@ -1,4 +1,4 @@
-"""How images are prepared for a backbone: what every evaluation does, and what an exported file says of it."""
+"""How images are prepared for a backbone: in every evaluation, and as recorded in an exported file."""
 
 import contextlib
 import math
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-USUAL_SIZE = 224  # where nothing says what a network was trained on
+USUAL_SIZE = 224  # if it is unknown what a network was trained on
 
 
 def resized_side(size: int) -> int:
-    """To what the shorter side of an image is resized before a centre crop: 256 for the paper's 224."""
+    """The length to which the shorter side is resized before a centre crop: 256 for the paper's 224."""
     return round(size * 256 / 224)
 
 
@@ -24,9 +24,9 @@ class Preprocessing(NamedTuple):
 
     @property
     def crop_pct(self) -> float:
-        """The fraction of the resized side that is cropped, as timm wants it: it rounds size / crop_pct down.
+        """The fraction of the resized side that is cropped, for timm, which rounds size / crop_pct down.
 
-        0.875 where that gives the side that is used here, and otherwise a number that does.
+        0.875 if that gives the side that is used here, otherwise a number that does.
         """
         side = resized_side(self.size)
         if math.floor(self.size / 0.875) == side:
@@ -34,13 +34,13 @@ class Preprocessing(NamedTuple):
         return math.floor(10_000 * self.size / side) / 10_000
 
     def as_metadata(self) -> dict[str, str]:
-        """For the header of a safetensors file, which holds nothing but strings."""
+        """For the header of a safetensors file, which holds only strings."""
         mean, std = (",".join(map(str, values)) for values in (self.mean, self.std))
         return {"mean": mean, "std": std, "crop_pct": str(self.crop_pct), "interpolation": self.interpolation}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str], size: int | None) -> "Preprocessing":
-        """As the header says and, where it does not or cannot be read, as usual."""
+        """From a header, with the defaults for what is missing or cannot be read."""
         found = cls(size or USUAL_SIZE, interpolation=metadata.get("interpolation", "bicubic"))
         with contextlib.suppress(KeyError, ValueError):
             mean, std = (tuple(map(float, metadata[key].split(","))) for key in ("mean", "std"))

@@ -36,7 +36,7 @@ class PretrainedBackbone(nn.Module):
 def load_backbone(path: str, *, name: str | None = None, network: str = "teacher") -> PretrainedBackbone:
     """The backbone of a run folder, a checkpoint, an exported file or another project's file, ready to evaluate.
 
-    `name` is the timm model that another project's file is of; without it, the usual ones are tried.
+    `name` is the timm model of another project's file; without it, the usual ones are tried.
     """
     loaded = load(str(path), name=name, network=network)
     return PretrainedBackbone(loaded.backbone, loaded.size, loaded.preprocessing).eval()

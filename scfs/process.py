@@ -6,7 +6,7 @@ _owned = False
 
 @contextmanager
 def own_process() -> Iterator[None]:
-    """Within, this process runs a command of scfs and nothing else: the command line."""
+    """Within it, this process runs an scfs command and nothing else, as the command line does."""
     global _owned
     before, _owned = _owned, True
     try:
@@ -16,5 +16,5 @@ def own_process() -> Iterator[None]:
 
 
 def owns_process() -> bool:
-    """Whether jobs may tune threads and allocator of the whole process; not in a program that imports scfs."""
+    """Whether jobs may set threads and allocator of the whole process; not in a program that imports scfs."""
     return _owned

@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 class ViewBatch(NamedTuple):
-    """Views of B images, and where in its image each was cut. For one image, the same without the B axis.
+    """Views of B images, and where each was cropped. For one image, the same without the B axis.
 
-    What the loader hands to the method: plain tensors, so that neither has to know the other. Views leave the loader as
-    uint8; `scfs.data.views.normalize_views` makes floats of them on the device.
+    The loader passes these plain tensors to the method, so that neither depends on the other. Views leave the loader as
+    uint8; `scfs.data.views.normalize_views` converts them to floats on the device.
     """
 
     global_views: Tensor  # (G, B, 3, 224, 224)
@@ -19,7 +19,7 @@ class ViewBatch(NamedTuple):
     local_boxes: Tensor  # (N, B, 4)
     global_flips: Tensor  # (G, B) bool
     local_flips: Tensor  # (N, B) bool
-    colours: Tensor = torch.empty(0, 0, 0)  # (G + N, B, columns) if they are still to be coloured, on the CPU
+    colours: Tensor = torch.empty(0, 0, 0)  # (G + N, B, columns) on the CPU, if they are still to be applied
 
     def to(self, device: torch.device) -> "ViewBatch":
         """The same on a device; a copy from pinned memory does not wait."""

@@ -146,12 +146,12 @@ def test_more_seeds_may_be_added(scfs, tiny_recipe, tmp_path):
 
 def test_bad_input_is_one_sentence(scfs, tiny_recipe, tmp_path):
     for words, sentence in (
-        (("modes",), "Give the table and a recipe before any flags"),
-        (("flavours", tiny_recipe), "There is no table 'flavours'"),
+        (("modes",), "scfs ablate needs recipes"),
+        (("flavours", tiny_recipe), "TABLE cannot be 'flavours'; there are modes"),
         (("modes", tmp_path / "none.toml"), "No recipe at"),
         (("modes", tiny_recipe, tiny_recipe), "Only table 'backbones' takes several recipes"),
         (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet18"), "Two rows of the table are the same"),
-        (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet5O"), "timm knows no model"),
+        (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet5O"), "timm has no model"),
         (("modes", tiny_recipe, "--backbone.layers", "layer3", "layer9"), "has no layer 'layer9'"),
         (
             ("modes", tiny_recipe, "--method.contrast", "dino", "--views.num_local_views", 0),

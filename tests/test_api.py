@@ -103,8 +103,7 @@ def test_nothing_is_printed_and_everything_is_logged(tiny_recipe, tmp_path, capf
 
 def test_the_program_keeps_its_threads_allocator_and_seed(tiny_recipe, tmp_path, monkeypatch):
     calls = []
-    for module in ("scfs.pretrain.job", "scfs.evaluate.finetune.job"):
-        monkeypatch.setattr(sys.modules[module], "keep_freed_memory", lambda: calls.append(1))
+    monkeypatch.setattr(importlib.import_module("scfs.training.cpu"), "keep_freed_memory", lambda: calls.append(1))
     torch.set_num_threads(2)
     torch.manual_seed(7)
     state = torch.get_rng_state()

@@ -21,7 +21,7 @@ from scfs.weights.read import Stored
 def test_maps_and_pooled_feature(name, layers, channels, strides):
     backbone = Backbone(name).eval()
     assert (backbone.layers, backbone.channels) == (layers, channels)
-    for size in (64, 96):  # global and local views pass the same network
+    for size in (64, 96):  # global and local views pass through the same network
         with torch.no_grad():
             pooled, maps = backbone(torch.randn(2, 3, size, size))
         assert pooled.shape == (2, backbone.num_features)
@@ -36,7 +36,12 @@ def test_maps_and_pooled_feature(name, layers, channels, strides):
         ("resnet101", ["layer2", "layer3", "layer4"], [512, 1024, 2048], [8, 16, 32]),
         ("vit_base_patch16_224", ["blocks.5", "blocks.8", "blocks.11"], [768, 768, 768], [16, 16, 16]),
         ("convnext_tiny", ["stages.1", "stages.2", "stages.3"], [192, 384, 768], [8, 16, 32]),
-        ("efficientvit_b0", ["stages.1", "stages.2", "stages.3"], [32, 64, 128], [8, 16, 32]),  # a wider pooled feature
+        (
+            "efficientvit_b0",
+            ["stages.1", "stages.2", "stages.3"],
+            [32, 64, 128],
+            [8, 16, 32],
+        ),  # the pooled feature is wider
         ("xcit_nano_12_p16_224", ["blocks.5", "blocks.8", "blocks.11"], [128, 128, 128], [16, 16, 16]),
     ],
 )
@@ -64,7 +69,7 @@ def test_convnext_pools_its_last_map():
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("resnet5000", "timm knows no model 'resnet5000'; the nearest are resnet50"),
+        ("resnet5000", "timm has no model 'resnet5000'; the nearest are resnet50"),
         ("resnet10half", "the nearest are resnet10_half"),
         ("vit_smal_patch16_224", "vit_small_patch16_224"),
         ("../weights", "see timm.list_models"),
@@ -93,11 +98,11 @@ def test_resnet_pools_its_last_map():
 
 @torch.no_grad()
 def test_vit_maps_are_its_patch_tokens():
-    """Plain forward hooks see the same: the last map after the final norm, the others before any."""
+    """Plain forward hooks see the same: the last map after the final norm, the others before it."""
     backbone = Backbone("vit_small_patch16_224").eval()
     seen = {}
-    for place in (5, 8):
-        backbone.net.blocks[place].register_forward_hook(lambda _m, _i, out, place=place: seen.update({place: out}))
+    for block in (5, 8):
+        backbone.net.blocks[block].register_forward_hook(lambda _m, _i, out, block=block: seen.update({block: out}))
     backbone.net.norm.register_forward_hook(lambda _m, _i, out: seen.update(norm=out))
     pooled, maps = backbone(torch.randn(2, 3, 48, 64))
     torch.testing.assert_close(pooled, seen["norm"][:, 0])  # class token
@@ -142,16 +147,16 @@ def test_default_layers_of_other_depths():
         assert Backbone("efficientnet_b0").layers == ["blocks.2", "blocks.4", "blocks.6"]  # its stages
 
 
-def test_what_lies_behind_the_maps():
+def test_parameters_unused_by_the_maps():
     with torch.device("meta"):
-        assert Backbone("resnet18").beyond_maps(64) == []
-        assert Backbone("vit_tiny_patch16_224").beyond_maps(64) == []
-        assert Backbone("resnet18", ["layer3"]).beyond_maps(64)[0] == "net.layer4.0.conv1.weight"
-        assert Backbone("convnext_atto").beyond_maps(64) == ["net.head.norm.weight", "net.head.norm.bias"]
-        assert "net.conv_head.weight" in Backbone("efficientnet_b0").beyond_maps(64)
+        assert Backbone("resnet18").unused_by_maps(64) == []
+        assert Backbone("vit_tiny_patch16_224").unused_by_maps(64) == []
+        assert Backbone("resnet18", ["layer3"]).unused_by_maps(64)[0] == "net.layer4.0.conv1.weight"
+        assert Backbone("convnext_atto").unused_by_maps(64) == ["net.head.norm.weight", "net.head.norm.bias"]
+        assert "net.conv_head.weight" in Backbone("efficientnet_b0").unused_by_maps(64)
 
 
-def test_a_model_that_takes_no_drop_path_is_refused():
+def test_a_model_without_drop_path_is_refused():
     with pytest.raises(UserError, match="vgg11"):
         Backbone("vgg11", drop_path=0.1)
 
@@ -165,7 +170,7 @@ def test_transposed_images_give_transposed_maps():
 
 
 def saved_run(folder, name="resnet10_half"):
-    """A run folder as far as its backbones matter: teacher of seed 1, student of seed 2."""
+    """The backbones of a run folder: teacher with seed 1, student with seed 2."""
     networks = {}
     for network, seed in (("teacher", 1), ("student", 2)):
         torch.manual_seed(seed)
@@ -184,15 +189,15 @@ def test_the_backbone_of_a_run(network, file, tmp_path):
     expected = saved_run(tmp_path / "run")[network].state_dict()
     loaded = load_backbone(str(tmp_path / "run" / file), network=network)
     assert (loaded.backbone.name, loaded.backbone.layers, loaded.size) == ("resnet10_half", ["layer3", "layer4"], 48)
-    assert loaded.taken.format == f"scfs ({network})"
+    assert loaded.report.format == f"scfs ({network})"
     for key, value in loaded.backbone.state_dict().items():
         assert torch.equal(value, expected[key])
 
 
-def test_the_name_is_the_runs(tmp_path):
+def test_the_name_must_be_the_runs(tmp_path):
     saved_run(tmp_path / "run")
     assert load_backbone(str(tmp_path / "run"), name="resnet10_half").size == 48
-    with pytest.raises(UserError, match="is of backbone 'resnet10_half', not 'resnet18'"):
+    with pytest.raises(UserError, match="holds backbone 'resnet10_half', not 'resnet18'"):
         load_backbone(str(tmp_path / "run"), name="resnet18")
 
 
@@ -216,7 +221,7 @@ def test_a_file_of_another_project(tmp_path):
     theirs = timm.create_model("resnet18", num_classes=3).eval()
     torch.save(theirs.state_dict(), tmp_path / "w.pth")
     loaded = load_backbone(str(tmp_path / "w.pth"))
-    assert (loaded.backbone.name, loaded.size, loaded.taken.left) == ("resnet18", None, {"fc": 2})
+    assert (loaded.backbone.name, loaded.size, loaded.report.unused) == ("resnet18", None, {"fc": 2})
     images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         expected = theirs.forward_head(theirs.forward_features(images), pre_logits=True)
@@ -227,10 +232,10 @@ def test_a_file_of_an_unusual_network(tmp_path):
     torch.save(timm.create_model("convnext_atto", num_classes=0).state_dict(), tmp_path / "w.pth")
     with pytest.raises(UserError, match="give the name of the timm model"):
         load_backbone(str(tmp_path / "w.pth"))
-    assert load_backbone(str(tmp_path / "w.pth"), name="convnext_atto").taken.format == "timm"
+    assert load_backbone(str(tmp_path / "w.pth"), name="convnext_atto").report.format == "timm"
 
 
-def test_random_weights_are_of_their_seed():
+def test_random_weights_depend_on_the_seed():
     first, again, other = (load_backbone("random:resnet10_half", seed=s).backbone.net.conv1.weight for s in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

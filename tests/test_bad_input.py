@@ -60,7 +60,7 @@ def refused(answer, *parts):
         (["--method.objective", "simclr"], ["'method.objective'", "'info-nce'"]),
         (["--backbone.layers", "layer9"], ["no layer 'layer9'", "layer4"]),
         (["--backbone.layers", "layer3", "layer2"], ["from shallow to deep"]),
-        (["--backbone.name", "resnet5000"], ["timm knows no model 'resnet5000'"]),
+        (["--backbone.name", "resnet5000"], ["timm has no model 'resnet5000'"]),
         (["--optim.batch_size", "13"], ["batch_size 13", "12 images"]),
         (["--optim.final_lr", "3"], ["optim.final_lr 3 is above the peak"]),
         (["--optim.warmup_epochs", "3"], ["optim.warmup_epochs 3 exceeds"]),

@@ -26,7 +26,7 @@ def test_the_fast_view_path_is_faster(monkeypatch, tmp_path):
 
 
 def test_steps_cost_what_they_should():
-    """Generous guards. Measured at this size, twice: dino 1.5 of its bare convolutions; of dino, scfs 1.3 and 1.4, and
+    """Generous guards. Measured at this size, twice: dino 1.5 times its bare convolutions; scfs 1.3 and 1.4 times dino,
     its released variant 1.4 and 1.6. A smaller backbone would time little but the search heads.
     """
     sizes = {"backbone": "resnet18", "global_size": 96, "local_size": 48, "num_local_views": 4, "batch_size": 4}
@@ -41,11 +41,11 @@ def test_bare_products_are_those_of_a_step():
     sizes = {name: SMALL[name] for name in ("global_size", "local_size", "num_local_views")}
     step = OurStep(random_batch(2, **sizes), contrast="dino", variant="paper", backbone="resnet10_half")
     products = BareProducts(lambda: step(0), *step.backbones()).products
-    learning = [product for product in products if product.learns]
+    trained = [product for product in products if product.weight_gradient]
     assert len(products) == 3 * 12  # stem, two in each of four blocks, three shortcuts
-    assert len(learning) == 2 * 12
-    assert sum(not product.input_gradient for product in learning) == 2  # images need none
-    assert {product.inputs[0] for product in learning} == {4, 8}
+    assert len(trained) == 2 * 12
+    assert sum(not product.input_gradient for product in trained) == 2  # images need none
+    assert {product.inputs[0] for product in trained} == {4, 8}
 
 
 def test_recomputing_saves_memory_and_steps_are_timed(tmp_path):
@@ -73,7 +73,7 @@ def test_growth_is_written_with_its_plot(monkeypatch, tmp_path):
     assert (tmp_path / "growth.png").stat().st_size > 5000
 
 
-def test_the_sample_is_like_a_photo():
+def test_the_sample_has_the_size_of_a_photo():
     assert decode(sample_jpeg()).size == (500, 375)
     assert 20_000 < len(sample_jpeg()) < 200_000
 
@@ -86,7 +86,7 @@ def test_jobs_take_turns():
     assert np.isfinite(list(medians.values())).all()
 
 
-def test_without_lightly_is_one_sentence(monkeypatch):
+def test_a_missing_lightly_is_a_user_error(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "lightly.loss", None)
     with pytest.raises(UserError, match="lightly is not installed"):
         bench_step(BenchStep(**SMALL, batch_size=2, peers=True), Console(quiet=True))
@@ -99,7 +99,7 @@ def test_a_page_that_cannot_be_written_is_refused_first(scfs, tmp_path):
         assert "Cannot write to" in err
 
 
-def test_an_image_that_is_none_is_one_sentence(tmp_path):
+def test_a_bad_image_is_a_user_error(tmp_path):
     for path in (tmp_path / "none.jpg", tmp_path):
         with pytest.raises(UserError, match="give --image an image file"):
             data.bench_data(BenchData(image=str(path)), Console(quiet=True))

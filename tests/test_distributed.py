@@ -1,4 +1,4 @@
-"""Two gloo processes of b images each learn what one process of 2 b images learns, to 1e-10 in float64."""
+"""Two gloo processes with b images each end where one process with 2 b images does, to 1e-10 in float64."""
 
 import errno
 import math
@@ -43,7 +43,7 @@ CASES = [
     {"method.contrast": "scfs", "method.objective": "coding-rate", **POOLED, "optim.name": "muon"},
     {"method.contrast": "roi-crop", "method.objective": "vicreg", **POOLED, "method.targets": "student"},
     {"method.contrast": "dino-multilayer", "method.centering": "sinkhorn"},
-    {"method.contrast": "dino", "backbone.name": "mobilenetv3_small_050"},  # norms with activations of their own
+    {"method.contrast": "dino", "backbone.name": "mobilenetv3_small_050"},  # norms with built-in activations
 ]
 IMAGES, STEPS = 4, 5
 
@@ -68,11 +68,11 @@ def draw_batch(seed: int) -> ViewBatch:
 
 
 def learn(case: dict[str, object]) -> dict[str, torch.Tensor]:
-    """Five steps on this process's share of each batch; everything that is in a checkpoint, losses and diagnostics."""
+    """Five steps on this process's shard of each batch; everything in a checkpoint, losses and diagnostics."""
     config = check(Config, TINY, case)
     torch.manual_seed(0)
     method = build_method(config).double()
-    method = distributed.synchronise_batch_norms(method, CPU).train()
+    method = distributed.sync_batch_norms(method, CPU).train()
     if config.run.gradient_checkpointing:
         assert checkpoint_blocks(method.student.backbone) == 4
     optimizer = build_optimizer(config.optim.name, method.student)
@@ -85,11 +85,11 @@ def learn(case: dict[str, object]) -> dict[str, torch.Tensor]:
         clip=config.optim.clip,
         clip_norm=0.5,
     )
-    share = distributed.per_process(IMAGES, "images")
-    first = distributed.rank() * share
+    shard = distributed.per_process(IMAGES, "images")
+    first = distributed.rank() * shard
     numbers = []
     for step in range(STEPS):
-        batch = ViewBatch(*(part[:, first : first + share] for part in draw_batch(step)))
+        batch = ViewBatch(*(part[:, first : first + shard] for part in draw_batch(step)))
         numbers.append(list(learner.update([batch], learner.schedule(step)).values()))
     return {**method.state_dict(), "numbers": torch.tensor(numbers, dtype=torch.float64)}
 
@@ -118,7 +118,7 @@ def helpers_of_two() -> dict[str, object]:
         raise error
 
     full = OSError(errno.ENOSPC, "No space left on device", "last.pt")
-    own = distributed.rank() == 1  # what only one process finds
+    own = distributed.rank() == 1  # what only one process sees
     whole, broken = torch.ones(3), torch.tensor([1.0, math.inf, 1.0])
 
     def check_step(loss: float, gradient: torch.Tensor) -> None:
@@ -126,11 +126,11 @@ def helpers_of_two() -> dict[str, object]:
         parameter.grad = gradient
         check_finite({"loss": torch.tensor(loss)}, Gradients([parameter]), step=3, remedy="stop")
 
-    norm = distributed.synchronise_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
-    half = distributed.synchronise_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
-    halves = half(torch.full((3, 2), 1.0 + distributed.rank(), dtype=torch.bfloat16))
+    norm = distributed.sync_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
+    half = distributed.sync_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
+    low_precision = half(torch.full((3, 2), 1.0 + distributed.rank(), dtype=torch.bfloat16))
     return {
-        "half": (halves.dtype, halves.tolist(), half[0].running_mean.tolist()),
+        "half": (low_precision.dtype, low_precision.tolist(), half[0].running_mean.tolist()),
         "first": distributed.on_rank_zero(distributed.rank),
         "message": refused(lambda: distributed.on_rank_zero(lambda: fail(UserError("the first one failed")))),
         "full": refused(lambda: distributed.on_rank_zero(lambda: fail(full))),

@@ -76,7 +76,7 @@ def test_timm_resizes_to_the_same_side():
     assert Preprocessing(224).crop_pct == 0.875
 
 
-def test_a_file_says_how_images_are_prepared(tmp_path):
+def test_a_file_records_how_images_are_prepared(tmp_path):
     saved(tmp_path / "last.pt", "resnet10_half")
     out = tmp_path / "b.safetensors"
     export(str(tmp_path / "last.pt"), out)
@@ -89,14 +89,14 @@ def test_a_file_says_how_images_are_prepared(tmp_path):
         "crop_pct": "0.875",
         "interpolation": "bicubic",
     }
-    about |= {"mean": "0.5,0.5,0.25", "std": "1.0,2.0,3.0"}  # to see that they are read
+    about |= {"mean": "0.5,0.5,0.25", "std": "1.0,2.0,3.0"}  # to check that they are read
     save_file(load_file(out), tmp_path / "other.safetensors", about)
     network = load_pretrained(str(tmp_path / "other.safetensors"))
     assert (network.mean, network.std, network.size) == ((0.5, 0.5, 0.25), (1.0, 2.0, 3.0), 64)
     assert (network.crop_pct, network.interpolation) == (0.875, "bicubic")
 
 
-def test_files_that_do_not_say_it_are_as_usual(tmp_path):
+def test_files_without_preprocessing_get_the_defaults(tmp_path):
     saved(tmp_path / "last.pt", "resnet10_half")
     assert load_pretrained(str(tmp_path / "last.pt")).mean == IMAGENET_MEAN
     about = {"scfs": "0.1.0", "backbone": "resnet10_half", "layers": "layer4", "mean": "damaged"}
@@ -108,11 +108,11 @@ def test_files_that_do_not_say_it_are_as_usual(tmp_path):
 @torch.no_grad()
 def test_torchvision_loads_it(tmp_path):
     net, out = saved(tmp_path / "last.pt", "resnet18"), tmp_path / "backbone.pth"
-    said = str(export(str(tmp_path / "last.pt"), out))
-    assert "torchvision.models.resnet18()" in said
-    assert "strict=False" in said
-    assert "shorter side to 73 pixels (bicubic), centre crop of 64" in said
-    assert "mean (0.485, 0.456, 0.406), standard deviation (0.229, 0.224, 0.225)" in said
+    printed = str(export(str(tmp_path / "last.pt"), out))
+    assert "torchvision.models.resnet18()" in printed
+    assert "strict=False" in printed
+    assert "shorter side to 73 pixels (bicubic), centre crop of 64" in printed
+    assert "mean (0.485, 0.456, 0.406), standard deviation (0.229, 0.224, 0.225)" in printed
     plain = torchvision.models.resnet18()
     missing = plain.load_state_dict(torch.load(out), strict=False)
     assert (missing.missing_keys, missing.unexpected_keys) == (["fc.weight", "fc.bias"], [])
@@ -144,13 +144,13 @@ def test_torchvision_has_those_models(name, model):
     }
 
 
-def test_networks_that_torchvision_does_not_know():
+def test_networks_that_torchvision_does_not_have():
     assert torchvision_names(timm.create_model("mobilenetv3_small_050").state_dict()) is None
     assert torchvision_names(small_vit(init_values=0.1).state_dict()) is None
 
 
 @torch.no_grad()
-def test_the_reduced_network_comes_back(tmp_path):
+def test_the_reduced_network_is_loaded_back(tmp_path):
     net, out = saved(tmp_path / "last.pt", "resnet10_half"), tmp_path / "backbone.safetensors"
     assert f'scfs.load_backbone("{out}")' in str(export(str(tmp_path / "last.pt"), out))
     loaded = load_backbone(str(out))
@@ -165,7 +165,7 @@ def test_the_reduced_network_comes_back(tmp_path):
         ("random:resnet10_half", "b.pth", "torchvision has no model like 'resnet10_half'"),
         ("random:resnet10_half", "b.onnx", "name it .safetensors"),
         ("random:resnet10_half", "nowhere/b.safetensors", "Cannot write .*No such file or directory"),
-        ("random:resnet5000", "b.safetensors", "timm knows no model"),
+        ("random:resnet5000", "b.safetensors", "timm has no model"),
         ("nowhere", "b.safetensors", "Nothing at nowhere"),
     ],
 )
@@ -176,7 +176,7 @@ def test_export_refuses(target, out, reason, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["b.safetensors", "b.pth"])
-def test_nothing_is_written_over(name, tmp_path):
+def test_nothing_is_overwritten(name, tmp_path):
     (tmp_path / name).write_text("mine")
     with pytest.raises(UserError, match="is not overwritten"):
         export("random:resnet18", tmp_path / name)
@@ -185,9 +185,9 @@ def test_nothing_is_written_over(name, tmp_path):
 
 def test_the_command(scfs, tmp_path):
     out = tmp_path / "b.safetensors"
-    code, said, _ = scfs("export", "random:resnet10_half", out)
+    code, printed, _ = scfs("export", "random:resnet10_half", out)
     assert (code, out.exists()) == (0, True)
-    assert "72 tensors under timm's names" in said
+    assert "72 tensors under timm's names" in printed
     assert scfs("export", "random:resnet10_half", out)[0] == 2
 
 

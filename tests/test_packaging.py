@@ -73,6 +73,7 @@ def test_the_installed_package_is_not_the_repositorys(installed, tmp_path):
 
 def test_the_installed_command_prints_help_and_trains(installed, tiny_recipe, tmp_path):
     assert run(installed / "bin" / "scfs", "--help", cwd=tmp_path).startswith("usage: scfs")
+    assert run(installed / "bin" / "scfs", "recipes", "transfer", cwd=tmp_path).startswith("# Transfer by fine-tuning")
     run(installed / "bin" / "scfs", "pretrain", tiny_recipe, "--optim.epochs", 1, cwd=tmp_path)
     assert (tmp_path / "runs" / "tiny" / "last.pt").exists()
 

@@ -1,4 +1,4 @@
-"""Weights of other projects, in the names that their files have."""
+"""Weights of other projects, under the names in their files."""
 
 import argparse
 import math
@@ -86,7 +86,7 @@ def test_torchvision_networks_give_the_same_features(theirs, ours, prefix, tmp_p
     torch.testing.assert_close(ours(images), theirs(images))
 
 
-def test_first_torchvision_vits_say_linear(tmp_path):
+def test_names_in_torchvisions_first_vits(tmp_path):
     theirs = small_torchvision_vit().state_dict()
     old = {n.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2."): t for n, t in theirs.items()}
     assert set(old) != set(theirs)
@@ -134,7 +134,7 @@ def moco_v3():
 
 
 @pytest.mark.parametrize(
-    ("content", "format", "left"),
+    ("content", "format", "unused"),
     [
         (lambda: named("", 2) | extra("fc.weight", "fc.bias"), "timm or torchvision", {"fc": 2}),
         (lambda: named("module.", 2) | extra("module.fc.weight"), "timm or torchvision", {"fc": 1}),
@@ -153,18 +153,18 @@ def moco_v3():
     ],
 )
 @pytest.mark.parametrize("zipped", [True, False])
-def test_every_naming_is_recognised(content, format, left, zipped, tmp_path):
+def test_every_naming_is_recognised(content, format, unused, zipped, tmp_path):
     torch.save(content(), tmp_path / "w.pth", _use_new_zipfile_serialization=zipped)
     backbone = Backbone(NAME)
     report = load_weights(backbone, str(tmp_path / "w.pth"))
-    assert (report.format, report.left) == (format, left)
+    assert (report.format, report.unused) == (format, unused)
     expected = randomised(Backbone(NAME).net, 2).state_dict()
     assert report.num_tensors == sum("num_batches" not in name for name in expected)
     for name, tensor in backbone.net.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
 
 
-def test_the_student_is_taken_when_asked_for(tmp_path):
+def test_the_student_is_loaded_on_request(tmp_path):
     torch.save(dino(), tmp_path / "w.pth")
     backbone = Backbone(NAME)
     assert load_weights(backbone, str(tmp_path / "w.pth"), network="student").format == "DINO (student)"
@@ -193,7 +193,7 @@ def test_the_student_is_taken_when_asked_for(tmp_path):
     ],
 )
 @pytest.mark.parametrize("name", ["w.ckpt", "w.safetensors"])
-def test_of_two_networks_in_one_dictionary(student, teacher, evaluated, network, name, tmp_path):
+def test_two_networks_in_one_dictionary(student, teacher, evaluated, network, name, tmp_path):
     heads = extra("student_projection_head.0.weight", "projection_head.0.weight", "projection_head_momentum.0.weight")
     tensors = named(teacher, 2) | heads | named(student, 1)
     if name == "w.ckpt":
@@ -205,10 +205,10 @@ def test_of_two_networks_in_one_dictionary(student, teacher, evaluated, network,
     seed = {"student": 1, "teacher": 2}[evaluated or network]
     assert torch.equal(backbone.net.conv1.weight, named("", seed)["conv1.weight"])
     assert torch.equal(backbone.net.layer4[0].bn2.running_var, named("", seed)["layer4.0.bn2.running_var"])
-    assert report.left[(student if seed == 2 else teacher).removeprefix("module.").partition(".")[0]] >= 60
+    assert report.unused[(student if seed == 2 else teacher).removeprefix("module.").partition(".")[0]] >= 60
 
 
-def test_a_teacher_that_is_not_whole_does_not_become_the_student(tmp_path):
+def test_an_incomplete_teacher_is_not_replaced_by_the_student(tmp_path):
     tensors = named("student.", 1) | named("teacher.", 2)
     del tensors["teacher.layer3.0.conv1.weight"]
     torch.save(tensors, tmp_path / "w.pth")
@@ -217,7 +217,7 @@ def test_a_teacher_that_is_not_whole_does_not_become_the_student(tmp_path):
     load_weights(Backbone(NAME), str(tmp_path / "w.pth"), network="student")
 
 
-def test_files_from_before_batches_were_counted(tmp_path):
+def test_files_without_batch_counters(tmp_path):
     old = {name: tensor for name, tensor in named("", 2).items() if "num_batches" not in name}
     safetensors.torch.save_file(old, tmp_path / "old.safetensors")
     backbone = Backbone(NAME)
@@ -229,7 +229,7 @@ def test_the_report_is_short():
     _, report = match_tensors(
         Stored("w.pth", named("", 2) | extra("fc.weight", "fc.bias", "head.0")), Backbone(NAME).net
     )
-    assert str(report) == "60 tensors taken from timm or torchvision weights.\nNot taken: fc (2), head (1)."
+    assert str(report) == "Loaded 60 tensors from timm or torchvision weights.\nNot loaded: fc (2), head (1)."
 
 
 def test_position_embeddings_of_another_grid(tmp_path):
@@ -254,10 +254,10 @@ def test_position_embeddings_of_another_grid(tmp_path):
         (small_torchvision_convnext, "'cls_token' is missing"),
     ],
 )
-def test_other_transformers_are_told_apart(content, reason, tmp_path):
+def test_other_transformers_are_distinguished(content, reason, tmp_path):
     state = content().state_dict()
     if "reg_token" in state:
-        state["pos_embed"] = state["pos_embed"][:, 1:]  # of the right size, to be told by the token alone
+        state["pos_embed"] = state["pos_embed"][:, 1:]  # of the right size: only the token differs
     with pytest.raises(Mismatch, match=reason):
         match_tensors(Stored(tmp_path, state), small_vit())
 
@@ -278,7 +278,7 @@ def on_meta(name):
         ("convnext_tiny", "convnext_small", "'stages.2.blocks.9.gamma' is missing"),
     ],
 )
-def test_other_depths_are_told_apart(file, network, reason, tmp_path):
+def test_other_depths_are_distinguished(file, network, reason, tmp_path):
     with pytest.raises(Mismatch, match=reason):
         match_tensors(Stored(tmp_path, on_meta(file).state_dict()), on_meta(network))
 
@@ -289,7 +289,7 @@ def test_moco_v3s_small_vit_has_other_heads(tmp_path):
         match_tensors(Stored(tmp_path, tensors), on_meta("vit_small_patch16_224"))
 
 
-def test_a_misfit_in_one_sentence(tmp_path):
+def test_a_mismatch_is_one_sentence(tmp_path):
     torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "w.pth")
     with pytest.raises(UserError) as refusal:
         load_weights(Backbone("resnet34"), str(tmp_path / "w.pth"))
@@ -311,7 +311,7 @@ class Trap:
 
 def test_code_in_a_file_is_not_run(tmp_path):
     torch.save({"state_dict": named("", 2), "args": Trap(tmp_path / "trace")}, tmp_path / "w.pth")
-    with pytest.raises(UserError, match=r"objects of Python \(_?io\.open\)"):
+    with pytest.raises(UserError, match=r"Python objects \(_?io\.open\)"):
         read_weights(str(tmp_path / "w.pth"))
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps(Trap(tmp_path / "trace"), protocol=2))
     with pytest.raises(UserError, match=r"plain\.pkl"):
@@ -327,7 +327,7 @@ def test_a_whole_network_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
 @pytest.mark.parametrize("content", [b"", b"no weights", b"PK\x03\x04 cut short", b"\x80\x02", b"\xff" * 64])
-def test_files_that_are_no_weights(name, content, tmp_path):
+def test_files_that_are_not_weights(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=r"is not a (checkpoint|safetensors).*cut short") as refusal:
         load_backbone(str(tmp_path / name))
@@ -364,7 +364,7 @@ def test_files_without_tensors(content, tmp_path):
         read_weights(str(tmp_path / "w.pth"))
 
 
-def test_a_file_that_holds_itself(tmp_path):
+def test_a_file_that_contains_itself(tmp_path):
     content = {}
     content["model"] = content
     torch.save(content, tmp_path / "w.pth")
@@ -372,7 +372,7 @@ def test_a_file_that_holds_itself(tmp_path):
         read_weights(str(tmp_path / "w.pth"))
 
 
-def test_values_that_are_not_numbers(tmp_path):
+def test_values_that_are_not_finite(tmp_path):
     tensors = named("", 2)
     tensors["layer2.0.conv1.weight"][0, 0, 0, 0] = math.nan
     torch.save(tensors, tmp_path / "w.pth")

@@ -13,14 +13,14 @@ class Product(NamedTuple):
     layer: nn.Conv2d | nn.Linear
     inputs: torch.Size
     outputs: torch.Size
-    learns: bool
+    weight_gradient: bool
     input_gradient: bool
 
 
 class BareProducts:
     """The convolutions and linear layers of some networks and nothing else, forward and backward, at the same shapes.
 
-    As torch computes them. What would be left of a step if norms, activations, heads, losses and the optimizer cost
+    As torch computes them: what would be left of a step if norms, activations, heads, losses and the optimizer cost
     nothing, and if weight gradients were not made faster (`scfs.training.convolution`).
     """
 
@@ -37,20 +37,20 @@ class BareProducts:
 
     def _record(self, layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         assert isinstance(layer, nn.Conv2d | nn.Linear)
-        learns, [given] = output.requires_grad, inputs
-        self.products.append(Product(layer, given.shape, output.shape, learns, learns and given.requires_grad))
+        trained, [given] = output.requires_grad, inputs
+        self.products.append(Product(layer, given.shape, output.shape, trained, trained and given.requires_grad))
 
     @torch.no_grad()
     def __call__(self) -> None:
-        """All of them once."""
-        for layer, inputs, outputs, learns, input_gradient in self.products:
+        """Compute all of them once."""
+        for layer, inputs, outputs, weight_gradient, input_gradient in self.products:
             given, gradient = self.values[inputs], self.values[outputs]
             layer(given)
-            if learns and isinstance(layer, nn.Linear):
+            if weight_gradient and isinstance(layer, nn.Linear):
                 gradient.flatten(0, -2).T @ given.flatten(0, -2)
                 if input_gradient:
                     gradient @ layer.weight
-            elif isinstance(layer, nn.Conv2d) and learns:
+            elif isinstance(layer, nn.Conv2d) and weight_gradient:
                 torch.ops.aten.convolution_backward(
                     *(gradient, given, layer.weight, None),
                     *(layer.stride, layer.padding, layer.dilation, False, [0, 0], layer.groups),
@@ -64,7 +64,7 @@ def _random(shape: torch.Size) -> Tensor:
 
 
 class MatrixProduct:
-    """A product of two square matrices: about the most arithmetic that a machine can do in a second."""
+    """A product of two square matrices: close to the peak arithmetic rate of a machine."""
 
     flops = 2.0 * SIDE**3
 
@@ -72,5 +72,5 @@ class MatrixProduct:
         self.square = torch.randn(SIDE, SIDE)
 
     def __call__(self) -> None:
-        """Once."""
+        """Compute it once."""
         self.square @ self.square

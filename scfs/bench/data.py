@@ -32,7 +32,7 @@ WORKERS, BATCH, BATCHES, TRIALS = 2, 16, 32, 5
 def bench_data(settings: BenchData, console: Console) -> dict[str, float]:
     """Time the view paths on one core, decoding included, image by image in turn: the `scfs bench data` command.
 
-    Returns the median seconds of processor time of each.
+    Returns the median CPU seconds of each.
     """
     check_page(settings.write)
     cv2.setNumThreads(0)
@@ -57,26 +57,26 @@ def _bench_data(settings: BenchData, console: Console) -> dict[str, float]:
         ),
     }
     seconds = interleaved(jobs, settings.rounds, clock=time.process_time)
-    against = {USUAL: "of torchvision's", REFERENCE: "of reference"}
+    against = {USUAL: "vs torchvision", REFERENCE: "vs reference"}
     rows = [
         {
             "views": name,
-            "ms an image": f"{1000 * median:.1f}",
+            "ms per image": f"{1000 * median:.1f}",
             **{column: f"{median / seconds[base]:.3f}" for base, column in against.items()},
         }
         for name, median in seconds.items()
     ]
     overhead = loader_overhead(encoded, fast)
-    workers = {"views": f"{WORKERS} loader workers add", "ms an image": f"{100 * overhead:.0f} %"}
+    workers = {"views": f"{WORKERS} loader workers add", "ms per image": f"{100 * overhead:.0f} %"}
     rows.append(workers | dict.fromkeys(against.values(), ""))
     show(console, _title(settings, decode(encoded), len(encoded)), rows, write=settings.write)
     return seconds
 
 
 def loader_overhead(encoded: bytes, multi_crop: MultiCrop) -> float:
-    """What loader workers add to the time of the views themselves, as a share of it.
+    """What loader workers add to the time of the views themselves, as a fraction of it.
 
-    The views are made by as many processes as there are workers, but stay there. Both take turns.
+    The views alone are timed in as many processes as there are workers, which do not send them. The two take turns.
     """
     dataset = ViewDataset(_Repeated(encoded), multi_crop, seed=0)
     alone, loaded = zip(*((_alone(dataset), _loaded(dataset)) for _ in range(TRIALS)), strict=True)
@@ -84,29 +84,29 @@ def loader_overhead(encoded: bytes, multi_crop: MultiCrop) -> float:
 
 
 def _alone(dataset: ViewDataset) -> float:
-    """Seconds a batch if its views stay where they are made."""
-    shares = [range(worker, BATCH * BATCHES, WORKERS) for worker in range(WORKERS)]
+    """Seconds per batch if the views stay in the process that makes them."""
+    shards = [range(worker, BATCH * BATCHES, WORKERS) for worker in range(WORKERS)]
     with multiprocessing.get_context("fork").Pool(WORKERS) as pool:
-        return max(pool.map(partial(_seconds, dataset), shares)) / BATCHES
+        return max(pool.map(partial(_seconds, dataset), shards)) / BATCHES
 
 
 def _loaded(dataset: ViewDataset) -> float:
-    """Seconds a batch through the loader."""
+    """Seconds per batch through the loader."""
     batches = view_loader(dataset, StepSampler(BATCH * BATCHES, BATCH, 1, seed=0), workers=WORKERS, pin=False)
     ends = [time.perf_counter() for _ in batches]
     first = BATCHES // 2  # by then the workers' head start is used up
     return (ends[-1] - ends[first]) / (BATCHES - 1 - first)
 
 
-def _seconds(dataset: ViewDataset, places: range) -> float:
+def _seconds(dataset: ViewDataset, indices: range) -> float:
     start = time.perf_counter()
-    for place in places:
-        dataset[0, place]
+    for index in indices:
+        dataset[0, index]
     return time.perf_counter() - start
 
 
 class _Repeated:
-    """One encoded image, as often as one likes, as a source."""
+    """A source that repeats one encoded image."""
 
     classes: tuple[str, ...] = ()
 

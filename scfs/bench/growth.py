@@ -14,10 +14,10 @@ from scfs.training.cpu import cpu_setup
 
 MODES = ("dino", "scfs")
 BASE: dict[str, Any] = {"num_images": 4, "global_size": 160, "local_size": 64, "num_local_views": 8}
-# One thing at a time, around the base.
+# One quantity at a time, around the base.
 SWEEPS: dict[str, list[dict[str, Any]]] = {
     "local views": [{"num_local_views": n} for n in (2, 4, 8, 12)],
-    "images a batch": [{"num_images": n} for n in (2, 4, 8)],
+    "images per batch": [{"num_images": n} for n in (2, 4, 8)],
     "pixels of global views": [
         {"global_size": large, "local_size": small} for large, small in ((96, 40), (160, 64), (224, 96))
     ],
@@ -28,7 +28,7 @@ DATA_SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 
 @cpu_setup(CPU)
 def bench_growth(settings: BenchGrowth, console: Console) -> None:
-    """What a step costs against views, batch and resolution, and an epoch's order against the number of images.
+    """Measure how a step grows with views, batch and resolution, and an epoch's order with the number of images.
 
     The `scfs bench growth` command.
     """
@@ -40,31 +40,31 @@ def bench_growth(settings: BenchGrowth, console: Console) -> None:
         seconds = _step_seconds([{**BASE, **change} for change in SWEEPS[name]], settings)
         base = seconds[values.index(BASE[next(iter(SWEEPS[name][0]))])]
         for value, both in zip(values, seconds, strict=True):
-            shares = {mode: f"{both[mode] / base['dino']:.2f}" for mode in MODES}
+            ratios = {mode: f"{both[mode] / base['dino']:.2f}" for mode in MODES}
             rows.append(
-                {"grows": name, "to": str(value), **shares, "scfs of dino": f"{both['scfs'] / both['dino']:.2f}"}
+                {"varied": name, "to": str(value), **ratios, "scfs vs dino": f"{both['scfs'] / both['dino']:.2f}"}
             )
         for mode in MODES:
             axes.plot(values, [both[mode] / base["dino"] for both in seconds], marker="o", label=mode)
         axes.set(xlabel=name, ylim=(0, None))
-    figure.axes[0].set_ylabel("step, of the base's dino")
+    figure.axes[0].set_ylabel("step time, relative to dino at the base")
     figure.axes[0].legend()
     show(console, _title(settings), rows, write=settings.write, picture=PLOT)
     if settings.write:
         figure.savefig(Path(settings.write).with_name(PLOT), dpi=100)
-    show(console, "Order of an epoch, made once per epoch in each process", _order_rows(), write=settings.write)
+    show(console, "Order of an epoch, computed once per epoch in each process", _order_rows(), write=settings.write)
 
 
 def _step_seconds(shapes: list[dict[str, Any]], settings: BenchGrowth) -> list[dict[str, float]]:
-    """Of each mode at each shape of the batch; all take turns."""
+    """Seconds of each mode at each shape of the batch; all take turns."""
     heads: dict[str, Any] = {"variant": "paper", "backbone": settings.backbone, "out_dim": 4096}
     steps = {
-        f"{place} {mode}": OurStep(random_batch(**shape), contrast=mode, **heads)
-        for place, shape in enumerate(shapes)
+        f"{i} {mode}": OurStep(random_batch(**shape), contrast=mode, **heads)
+        for i, shape in enumerate(shapes)
         for mode in MODES
     }
     seconds = interleaved(steps, settings.rounds, warm_up=1)
-    return [{mode: seconds[f"{place} {mode}"] for mode in MODES} for place in range(len(shapes))]
+    return [{mode: seconds[f"{i} {mode}"] for mode in MODES} for i in range(len(shapes))]
 
 
 def _order_rows() -> list[Row]:
@@ -78,4 +78,4 @@ def _order_rows() -> list[Row]:
 
 def _title(settings: BenchGrowth) -> str:
     views = f"2 x {BASE['global_size']} + {BASE['num_local_views']} x {BASE['local_size']} px"
-    return f"{settings.backbone} around batch {BASE['num_images']}, {views}, as shares of that dino step"
+    return f"{settings.backbone} around batch {BASE['num_images']}, {views}, relative to that dino step"

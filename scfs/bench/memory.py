@@ -22,7 +22,7 @@ STEPS = {
 
 
 class Cost(NamedTuple):
-    """What steps cost a process of their own."""
+    """The cost of steps in their own process."""
 
     gigabytes: float  # at the peak
     seconds: float  # of a step; 0 if none was timed
@@ -30,7 +30,7 @@ class Cost(NamedTuple):
 
 
 def bench_memory(settings: BenchMemory, console: Console) -> dict[tuple[int, str], Cost]:
-    """The memory and the time of steps as `scfs pretrain` takes them, each in a process of its own.
+    """Measure memory and time of steps as `scfs pretrain` takes them, each in its own process.
 
     The `scfs bench memory` command. Returns costs by batch size and step.
     """
@@ -47,7 +47,7 @@ def bench_memory(settings: BenchMemory, console: Console) -> dict[tuple[int, str
             rows.append(
                 {"step": name, "batch": str(batch_size), **_columns(cost, costs[batch_size, "dino"], batch_size)}
             )
-    title = f"{settings.backbone}, 2 x 224 + 8 x 96 px, float32, each in a process of its own"
+    title = f"{settings.backbone}, 2 x 224 + 8 x 96 px, float32, each in its own process"
     show(console, title, rows, write=settings.write)
     return costs
 
@@ -55,18 +55,18 @@ def bench_memory(settings: BenchMemory, console: Console) -> dict[tuple[int, str
 def _columns(cost: Cost, dino: Cost, batch_size: int) -> Row:
     memory = {
         "peak GB": f"{cost.gigabytes:.2f}",
-        "of dino's": f"{cost.gigabytes / dino.gigabytes:.2f}",
-        "images a GB": f"{batch_size / cost.gigabytes:.1f}",
+        "memory vs dino": f"{cost.gigabytes / dino.gigabytes:.2f}",
+        "images per GB": f"{batch_size / cost.gigabytes:.1f}",
     }
     if not cost.seconds:
         return memory
-    times = {"seconds": f"{cost.seconds:.2f}", "of dino": f"{cost.seconds / dino.seconds:.2f}"}
+    times = {"seconds": f"{cost.seconds:.2f}", "time vs dino": f"{cost.seconds / dino.seconds:.2f}"}
     return memory | times | {"page faults": f"{cost.page_faults:,.0f}"}
 
 
 @cpu_setup(CPU)
 def step_cost(backbone: str, batch_size: int, rounds: int, contrast: str, variant: str, recompute: bool) -> Cost:
-    """Of this process: the peak once the optimizer has its state, then the time of further steps."""
+    """The cost in this process: peak memory once the optimizer has its state, then the time of further steps."""
     step = OurStep(random_batch(batch_size), contrast=contrast, variant=variant, backbone=backbone, recompute=recompute)
     whole, step.batch = step.batch, random_batch(1)
     step(0)

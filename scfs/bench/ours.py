@@ -9,7 +9,7 @@ from scfs.view_batch import ViewBatch
 
 CPU = torch.device("cpu")
 NUM_IMAGES = 1_281_167  # ImageNet's
-LATER_EPOCH = 100  # nothing warms up or is frozen any more
+LATER_EPOCH = 100  # after all warm-ups, with nothing frozen
 
 
 class OurStep:
@@ -46,7 +46,7 @@ class OurStep:
         self.learner.update([self.batch], schedule_at(self.config, step, self.steps_per_epoch))
 
     def backbones(self) -> list[nn.Module]:
-        """Of student and teacher."""
+        """The backbones of student and teacher."""
         return [encoder.backbone for encoder in (self.learner.method.student, self.learner.method.teacher)]
 
 
@@ -61,6 +61,6 @@ def random_batch(
         return torch.randint(256, shape, dtype=torch.uint8, generator=generator).movedim(-1, 2)
 
     whole_image = torch.tensor([0.0, 0.0, 1.0, 1.0])
-    places = [whole_image.expand(views, num_images, 4) for views in (2, num_local_views)]
+    boxes = [whole_image.expand(views, num_images, 4) for views in (2, num_local_views)]
     flips = [torch.zeros(views, num_images, dtype=torch.bool) for views in (2, num_local_views)]
-    return ViewBatch(noise(2, global_size), noise(num_local_views, local_size), *places, *flips)
+    return ViewBatch(noise(2, global_size), noise(num_local_views, local_size), *boxes, *flips)

@@ -11,7 +11,7 @@ Row = dict[str, str]
 
 
 def check_page(write: str) -> None:
-    """Refuse a page that cannot be written to, before the work that is to fill it."""
+    """Raise a `UserError` if a page cannot be written to, before the work whose results it is for."""
     if not write:
         return
     page = Path(write)
@@ -30,7 +30,7 @@ def show(console: Console, title: str, rows: list[Row], *, write: str = "", pict
 
 
 def add_section(page: Path, title: str, rows: list[Row], picture: str) -> None:
-    """Put a table under its title at the end of a page, then the picture."""
+    """Append a table with its title to a page, then the picture."""
     table = markdown_table(list(rows[0]), [list(row.values()) for row in rows])
     with page.open("a", encoding="utf-8") as file:
         file.write(f"\n### {title}\n\n{table}\n")

@@ -1,4 +1,4 @@
-"""What others do for the same job, composed as their documentation shows."""
+"""Other libraries' code for the same work, composed as in their documentation."""
 
 import io
 from random import Random
@@ -15,7 +15,7 @@ from scfs.view_batch import ViewBatch
 
 
 class TorchvisionViews:
-    """The usual way to ten views: torchvision's random transforms on a PIL image, as DINO composes them."""
+    """The usual way to make views: torchvision's random transforms on a PIL image, composed as in DINO."""
 
     def __init__(self, *, global_size: int, local_size: int, num_local_views: int):
         bicubic = T.InterpolationMode.BICUBIC
@@ -47,7 +47,7 @@ def _blur(image: Image.Image) -> Image.Image:
 
 
 class LightlyDino:
-    """A step of DINO made of lightly's head, loss and moving average, view by view as in its documentation."""
+    """A DINO step with lightly's head, loss and moving average, view by view as in its documentation."""
 
     def __init__(self, backbone: str, *, out_dim: int):
         try:
@@ -56,7 +56,7 @@ class LightlyDino:
             from lightly.models.utils import update_momentum
         except ImportError:
             raise UserError(
-                "lightly is not installed; pip install -r benchmarks/requirements.txt, or leave --peers away."
+                "lightly is not installed; pip install -r benchmarks/requirements.txt, or omit --peers."
             ) from None
 
         def network() -> nn.Module:

@@ -6,7 +6,7 @@ from scfs.config import Count, Positive, Settings, as_names
 
 
 class BenchData(Settings):
-    """What the view paths are timed on."""
+    """The views to time."""
 
     image: str = Field("", description="an image file; empty: a scene of 500 x 375 pixels as a JPEG")
     num_local_views: Count = 8
@@ -17,7 +17,7 @@ class BenchData(Settings):
 
 
 class BenchStep(Settings):
-    """What training steps are timed on."""
+    """The training steps to time."""
 
     backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
     batch_size: Positive = 4
@@ -27,23 +27,23 @@ class BenchStep(Settings):
     out_dim: Positive = Field(65536, description="outputs of the data head")
     rounds: Positive = Field(5, description="steps per job; the medians are compared")
     warm_up: Count = Field(4, description="steps per job before that, while the heap still grows")
-    peers: bool = Field(False, description="time lightly's DINO too; needs benchmarks/requirements.txt")
-    keep_memory: bool = Field(True, description="reuse freed memory, as pretrain does; false: as the system does")
+    peers: bool = Field(False, description="also time lightly's DINO; needs benchmarks/requirements.txt")
+    keep_memory: bool = Field(True, description="reuse freed memory, as pretrain does; false: return it to the system")
     write: str = Field("", description="Markdown page to add the table to")
 
 
 class BenchMemory(Settings):
-    """Which steps' memory and time are measured."""
+    """The steps whose memory and time are measured."""
 
     backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
     batch_sizes: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = (4,)
-    rounds: Count = Field(0, description="further steps, timed; 0: memory alone")
-    released: bool = Field(True, description="the released variant of scfs too")
+    rounds: Count = Field(0, description="further steps, timed; 0: only memory")
+    released: bool = Field(True, description="also measure the released variant of scfs")
     write: str = Field("", description="Markdown page to add the table to")
 
 
 class BenchGrowth(Settings):
-    """Whose growth is measured."""
+    """The step whose growth is measured."""
 
     backbone: str = Field("resnet18", description="a timm model, or resnet10_half")
     rounds: Positive = Field(3, description="steps per point; the medians are compared")

@@ -22,7 +22,7 @@ def bench_step(settings: BenchStep, console: Console) -> dict[str, float]:
     Returns the median seconds of each.
     """
     check_page(settings.write)
-    with cpu_setup(CPU, keep_memory=settings.keep_memory):  # as `scfs pretrain` does; it serves the peer as well
+    with cpu_setup(CPU, keep_memory=settings.keep_memory):  # as in `scfs pretrain`; the peer benefits too
         return _bench_step(settings, console)
 
 
@@ -46,10 +46,10 @@ def _bench_step(settings: BenchStep, console: Console) -> dict[str, float]:
 
 
 def _rows(seconds: dict[str, float]) -> list[Row]:
-    """Every time as a share of each of the others that one would compare it with."""
+    """Every time, and its ratio to each of those it is compared with."""
     against = [name for name in (PEER, FLOOR, "dino") if name in seconds]
     return [
-        {"step": name, "seconds": f"{time:.2f}", **{f"of {base}": f"{time / seconds[base]:.2f}" for base in against}}
+        {"step": name, "seconds": f"{time:.2f}", **{f"vs {base}": f"{time / seconds[base]:.2f}" for base in against}}
         for name, time in seconds.items()
     ]
 

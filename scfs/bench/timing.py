@@ -3,7 +3,7 @@ import time
 from collections.abc import Callable, Mapping
 
 Clock = Callable[[], float]
-WARM_UP = 4  # turns, by which the heap of a large step has stopped growing
+WARM_UP = 4  # turns, after which the heap of a large step has stopped growing
 
 
 def interleaved(
@@ -13,7 +13,7 @@ def interleaved(
     warm_up: int = WARM_UP,
     clock: Clock = time.perf_counter,
 ) -> dict[str, float]:
-    """Median seconds of each job; they take turns, so that a noisy machine is noisy to all.
+    """Median seconds of each job; they take turns, so that noise on the machine affects them equally.
 
     A job gets the number of its turn; the first ones warm up and do not count.
     """

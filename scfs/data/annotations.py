@@ -1,6 +1,6 @@
 """Objects in images: boxes, classes and masks, beside the image and its label.
 
-Objects of many images are kept in a few arrays: loader processes share those, but would each copy a list of records.
+The objects of all images are in a few arrays, which loader processes share; each would copy a list of records.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Objects:
     crowd: NDArray[np.bool_]  # (N,) a group, not one object: COCO neither trains on it nor counts it
     difficult: NDArray[np.bool_]  # (N,) VOC does not count it
     areas: NDArray[np.float32]  # (N,) of the mask, or of the box where there is none
-    ids: NDArray[np.int64]  # (N,) of the annotations; unique in a source
+    ids: NDArray[np.int64]  # (N,) of the annotations, unique in a source
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -47,7 +47,7 @@ class Columns(NamedTuple):
     labels: NDArray[np.int64]  # (M,)
     crowd: NDArray[np.bool_]  # (M,)
     difficult: NDArray[np.bool_]  # (M,)
-    areas: NDArray[np.float64]  # (M,) NaN where the file does not say
+    areas: NDArray[np.float64]  # (M,) NaN where the file gives none
     ids: NDArray[np.int64]  # (M,)
 
 
@@ -62,18 +62,18 @@ class ObjectTable(NamedTuple):
 
     def of(self, image: int) -> Objects:
         """The objects of one image."""
-        part, every = slice(self.starts[image], self.starts[image + 1]), self.objects
+        rows, objects = slice(self.starts[image], self.starts[image + 1]), self.objects
         return Objects(
-            every.boxes[part],
-            every.labels[part],
-            every.crowd[part],
-            every.difficult[part],
-            every.areas[part],
-            every.ids[part],
+            objects.boxes[rows],
+            objects.labels[rows],
+            objects.crowd[rows],
+            objects.difficult[rows],
+            objects.areas[rows],
+            objects.ids[rows],
         )
 
     def masks(self, image: int) -> NDArray[np.bool_] | None:
-        """(N, H, W), decoded now; None where the annotations have no masks."""
+        """The masks (N, H, W), decoded on each call; None if the annotations have none."""
         if self.segments is None:
             return None
         width, height = map(int, self.sizes[image])
@@ -82,7 +82,7 @@ class ObjectTable(NamedTuple):
         return np.stack(masks) if masks else np.zeros((0, height, width), np.bool_)
 
 
-Problem = tuple[str, NDArray[np.bool_]]  # which objects, in words and among those as read
+Problem = tuple[str, NDArray[np.bool_]]  # a description, and the objects it applies to (M,)
 
 
 def tabulate(
@@ -93,15 +93,15 @@ def tabulate(
     *,
     name: Callable[[int], str],
 ) -> tuple[ObjectTable, tuple[str, ...]]:
-    """Objects as read to a table, and a sentence about each kind of object that is left out or changed.
+    """Build the table of objects as read, with a note about each kind of object that is left out or changed.
 
-    Boxes are clipped to their image. Left out are objects of `problems`, those of unknown images, those whose box is
-    empty and, where others have one, those without a usable segmentation. `name` tells which object a row is.
+    Boxes are clipped to their image. Objects in `problems`, of unknown images, with an empty box or, where others have
+    one, without a usable segmentation are left out. `name` gives the name of the object in a row.
     """
     known = columns.images >= 0
     limits = np.where(known[:, None], sizes[columns.images], 0) if len(sizes) else np.zeros((len(known), 2), np.int32)
     boxes = columns.boxes.clip(0, np.concatenate([limits, limits], axis=1))
-    clipped = known & (np.abs(boxes - columns.boxes).max(axis=1, initial=0) > 1)  # less is rounding
+    clipped = known & (np.abs(boxes - columns.boxes).max(axis=1, initial=0) > 1)  # less is a rounding error
     empty = known & (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
     problems = [("of an image that is not listed", ~known), ("with an empty box", empty), *problems]
     if segments is not None and (segments.kinds != NOTHING).any():
@@ -112,7 +112,7 @@ def tabulate(
     for text, affected in problems:
         notes += _note("Left out {} " + text, affected & kept, name)
         kept &= ~affected
-    notes += _note("Clipped to the image the boxes of {}", clipped & kept, name)
+    notes += _note("Clipped the boxes of {} to the image", clipped & kept, name)
     return _sorted(columns._replace(boxes=boxes), sizes, segments, kept), tuple(notes)
 
 
@@ -163,7 +163,7 @@ class AnnotatedFiles(FileSource):
         self.category_ids, self.notes, self.has_masks = category_ids, notes, table.segments is not None
 
     def image(self, index: int) -> Image.Image:
-        """The decoded file, if it has the size that its annotations are for."""
+        """The decoded file, if its size is that of its annotations."""
         image = super().image(index)
         if image.size != self.image_size(index):
             sizes = [f"{width} x {height}" for width, height in (image.size, self.image_size(index))]

@@ -16,26 +16,26 @@ from scfs.errors import UserError
 
 TAR, PARQUET = ".tar", ".parquet"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-VAL_WORDS = ({"val", "valid", "validation", "dev"}, {"test", "testing", "eval"})  # the first kind there is, is used
+VAL_WORDS = ({"val", "valid", "validation", "dev"}, {"test", "testing", "eval"})  # the first group found is used
 TRAIN_WORDS = {"train", "training"}
-PLACES = ("", "data", "train", "val", "valid", "validation", "test")  # in a folder, where archives may lie
+SUBFOLDERS = ("", "data", "train", "val", "valid", "validation", "test")  # of a folder, that may hold archives
 
 
 def is_archive(name: str) -> bool:
-    """Does a name end like a shard or a parquet file?"""
+    """Whether a name ends like that of a shard or a parquet file."""
     return name.lower().endswith((TAR, PARQUET, *COMPRESSED))
 
 
 def is_pattern(name: str) -> bool:
-    """Does a name stand for several files?"""
+    """Whether a name is a pattern for several files."""
     return glob.has_magic(name) or re.search(r"\{.*\}", name) is not None
 
 
 def expand(pattern: str) -> list[str]:
-    """The files a pattern names: braces ({000..009}, {a,b}) spell names out, wildcards match what is there."""
+    """The files of a pattern: braces ({000..009}, {a,b}) are expanded, wildcards match existing files."""
     paths: list[str] = []
     plain = os.path.expanduser(pattern)  # noqa: PTH111 - a pattern is not a path
-    for name in [glob.escape(plain)] if Path(plain).is_file() else _without_braces(plain):
+    for name in [glob.escape(plain)] if Path(plain).is_file() else _expand_braces(plain):
         paths += sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else [name]  # noqa: PTH207
     if not paths:
         raise UserError(f"No file matches {pattern}; check the pattern.")
@@ -46,15 +46,15 @@ def expand(pattern: str) -> list[str]:
 
 
 def archives_in(root: Path) -> list[str]:
-    """The shards or parquet files of a folder that is made of them; empty for a folder of images."""
-    found = [path for place in PLACES if (root / place).is_dir() for path in _archives_of(root / place)]
+    """The shards or parquet files in a folder; empty for a folder of images."""
+    found = [path for name in SUBFOLDERS if (root / name).is_dir() for path in _archives_of(root / name)]
     if len({Path(path).suffix == PARQUET for path in found}) > 1:
         raise UserError(f"{root} holds both shards and parquet files; name one kind, such as '{root}/*{TAR}'.")
     return sorted(found)
 
 
 def split_files(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(train, val) files by the words in their names; all and none if the names do not tell."""
+    """(train, val) files by the words in their names; all are train files if the names do not tell them apart."""
     base = Path(os.path.commonpath([Path(path).absolute().parent for path in paths]))
     words = {path: _words(Path(path).absolute().relative_to(base)) for path in paths}
     held = [[p for p in paths if words[p] & kind and not words[p] & TRAIN_WORDS] for kind in VAL_WORDS]
@@ -65,18 +65,18 @@ def split_files(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 def number_classes(
     parts: Sequence[NDArray[np.int64]], names: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], list[Labels]]:
-    """Classes and labels of parts that number their classes; none if a label is missing (negative)."""
+    """Classes and labels of sources with numbered classes; none if a label is missing (negative)."""
     numbers = np.concatenate(parts)
     if not len(numbers) or numbers.min() < 0:
         return (), [NO_LABELS for _ in parts]
     if numbers.max() < len(names):
         return tuple(names), [part.astype(np.int32) for part in parts]
-    found, places = np.unique(numbers, return_inverse=True)
+    found, indices = np.unique(numbers, return_inverse=True)
     ends = np.cumsum([len(part) for part in parts])
-    return tuple(map(str, found.tolist())), np.split(places.astype(np.int32), ends[:-1])
+    return tuple(map(str, found.tolist())), np.split(indices.astype(np.int32), ends[:-1])
 
 
-def _without_braces(pattern: str) -> list[str]:
+def _expand_braces(pattern: str) -> list[str]:
     if (match := re.search(r"\{([^{}]*)\}", pattern)) is None:
         return [pattern]
     if span := re.fullmatch(r"(\d+)\.\.(\d+)", match[1]):
@@ -85,13 +85,13 @@ def _without_braces(pattern: str) -> list[str]:
         choices = [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
     else:
         choices = match[1].split(",")
-    return [done for c in choices for done in _without_braces(pattern[: match.start()] + c + pattern[match.end() :])]
+    return [done for c in choices for done in _expand_braces(pattern[: match.start()] + c + pattern[match.end() :])]
 
 
 def _archives_of(folder: Path) -> list[str]:
     """Archives directly in a folder, unless it is a folder of images; tars beside subfolders are leftovers."""
     found, has_folders = [], False
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # who lists the images will say so
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # reported when the images are listed
         for entry in entries:
             name = entry.name.lower()
             if name.endswith(SUFFIXES):

@@ -12,28 +12,28 @@ from scfs.runs.files import write_atomic
 
 Arrays = Mapping[str, NDArray[Any]]
 
-FORMAT = 1  # of what is kept; raise it when that changes
+FORMAT = 1  # of the cached arrays; raise it when they change
 
 
 def cache_folder() -> Path:
-    """Where indexes are kept: $SCFS_CACHE, else the user's cache folder."""
+    """Where indexes are cached: $SCFS_CACHE, else the user's cache folder."""
     if own := os.environ.get("SCFS_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scfs"
 
 
 def load_arrays(*key: str) -> Arrays | None:
-    """What was last kept under a key; None if that is nothing, or damaged."""
+    """The arrays last saved under a key; None if there are none or they are damaged."""
     try:
-        with _path(key).open("rb") as file, np.load(file, allow_pickle=False) as kept:
-            return {name: kept[name] for name in kept.files}  # reading checks the checksums
+        with _path(key).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}  # reading checks the checksums
     except Exception:  # a cache must never stop a run
         return None
 
 
 def save_arrays(*key: str, arrays: Arrays) -> None:
-    """Keep arrays under a key, if the disk lets us; readers see the old file or the new one, never a part."""
-    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
+    """Save arrays under a key, if possible; readers see the complete old file or the complete new one."""
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: the user has no home folder
         path = _path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, lambda file: np.savez(file, **dict[str, Any](arrays)))

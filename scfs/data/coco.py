@@ -32,7 +32,7 @@ def open_annotated_coco(root: Path, *, max_pixels: int) -> tuple[AnnotatedFiles,
 
 
 def _images(root: Path, split: str) -> Path:
-    inside = root.name == "train2017"  # the folder of the images itself is given
+    inside = root.name == "train2017"  # the image folder itself was given
     tops = [root.parent] if inside else [root, root / "images"]
     for folder in (top / split for top in tops):
         if folder.is_dir():
@@ -62,8 +62,8 @@ def read_coco(path: Path, folder: Path, *, max_pixels: int) -> AnnotatedFiles:
     if (labels < 0).any():
         row = int(np.argmax(labels < 0))
         raise UserError(
-            f"Annotation {reader.ids[row]} of {path} is of category {reader.categories[row]}, which it does not list; "
-            "repair the file."
+            f"Annotation {reader.ids[row]} in {path} has category {reader.categories[row]}, which the file does not "
+            "list; repair it."
         )
     images = _indices(compact(reader.images), image_ids)
     sizes = np.array(reader.sizes, np.int32)[image_order]
@@ -97,15 +97,15 @@ def _columns(reader: _Reader, images: NDArray[np.int64], labels: NDArray[np.int6
 
 def _problems(reader: _Reader, sizes: NDArray[np.int32]) -> list[Problem]:
     """What is wrong with segmentations; `sizes` (M, 2) are those of the objects' images."""
-    rle_sizes = compact(reader.rle_sizes).reshape(-1, 2)  # 0 of what is not RLE
+    rle_sizes = compact(reader.rle_sizes).reshape(-1, 2)  # 0 where there is no RLE
     return [
         ("with a segmentation that is neither polygons nor RLE", compact(reader.bad) != 0),
-        ("with RLE of another size than their image", ((rle_sizes > 0) & (rle_sizes != sizes)).any(axis=1)),
+        ("with RLE of a different size than the image", ((rle_sizes > 0) & (rle_sizes != sizes)).any(axis=1)),
     ]
 
 
 def _indices(ids: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where ids are in a sorted list of known ones; -1 where they are not."""
+    """The indices of ids in a sorted array of known ones; -1 where unknown."""
     if not len(known):
         return np.full(len(ids), -1)
     found = np.searchsorted(known, ids).clip(max=len(known) - 1)
@@ -128,11 +128,11 @@ class _Reader:
             except (KeyError, TypeError, ValueError, OverflowError):
                 which = f"with id {entry['id']}" if isinstance(entry, dict) and "id" in entry else "without an id"
                 raise UserError(
-                    f"An entry of '{kind}' in {path}, the one {which}, is not as COCO's are; repair it."
+                    f"An entry of '{kind}' in {path}, the one {which}, is not in COCO's format; repair it."
                 ) from None
         for kind, ids in (("images", self.image_ids), ("categories", self.category_ids)):
             if not ids:
-                raise UserError(f"{path} lists no {kind}; give the instances_*.json of COCO or a file like it.")
+                raise UserError(f"{path} lists no {kind}; give COCO's instances_*.json or a file in its format.")
             if len(set(ids)) < len(ids):
                 raise UserError(f"{path} gives the same id to two of its {kind}; repair it.")
 
@@ -162,7 +162,7 @@ class _Reader:
         self.rle_sizes.extend(self._segmentation(entry.get("segmentation")))
 
     def _segmentation(self, segmentation: Any) -> tuple[int, int]:
-        """Add it; returns the width and height that RLE is for."""
+        """Add a segmentation; returns the width and height of its RLE."""
         size = (0, 0)
         try:
             size = self.segments.add(segmentation)

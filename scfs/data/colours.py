@@ -1,7 +1,7 @@
-"""The colour work of drawn views as batched tensor operations, for any device.
+"""The colour augmentations of drawn views as batched tensor operations, for any device.
 
-The same operations as `render`'s, for a machine whose loader processes cannot keep up with its GPU: the loader then
-only cuts and resizes, and a view's colours travel with it as a row of numbers.
+The same operations as in `render`, for a machine whose loader processes cannot keep up with its GPU: the loader then
+only crops and resizes, and passes each view's colour parameters on as a row of numbers.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from scfs.data.render import BLUR_RADII, GREY, SOLARIZE_FROM, ViewDraw
 
 
 def as_row(draw: ViewDraw) -> list[float]:
-    """A view's colours: each operation's factor, then its place in the order (-1: left out), then the rest."""
-    factors, places = dict(draw.jitter), [name for name, _ in draw.jitter]
+    """A view's colour parameters: the factor of each operation, its position (-1: not applied), then the rest."""
+    factors, order = dict(draw.jitter), [name for name, _ in draw.jitter]
     return [
         *(factors.get(name, 1.0) for name in ADJUST),
-        *(float(places.index(name)) if name in places else -1.0 for name in ADJUST),
+        *(float(order.index(name)) if name in order else -1.0 for name in ADJUST),
         float(draw.grey),
         draw.blur_radius or 0.0,
         float(draw.solarize),
@@ -28,18 +28,18 @@ def as_row(draw: ViewDraw) -> list[float]:
 
 
 def without_colours(draw: ViewDraw) -> ViewDraw:
-    """The same view, cut and turned only."""
+    """The same view, only cropped and flipped."""
     return draw._replace(jitter=(), grey=False, blur_radius=None, solarize=False)
 
 
 @torch.no_grad()
 def coloured(views: Tensor, rows: Tensor) -> Tensor:
-    """Views (V, B, 3, H, W) of uint8 in the colours of their rows (V, B, columns); the rows may stay on the CPU."""
+    """Apply colour parameters (V, B, columns), which may stay on the CPU, to uint8 views (V, B, 3, H, W)."""
     levels, columns = views.flatten(0, 1).float(), rows.flatten(0, 1).T
     count = len(ADJUST)
-    for place in range(count):
+    for position in range(count):
         for i, adjust in enumerate(ADJUST.values()):
-            _change(levels, columns[count + i] == place, columns[i], adjust)
+            _change(levels, columns[count + i] == position, columns[i], adjust)
     grey, radius, solarize = columns[2 * count :]
     _change(levels, grey == 1, grey, lambda x, _: _grey(x).expand_as(x))
     _change(levels, radius > 0, radius, blur)
@@ -63,7 +63,7 @@ def adjust_saturation(levels: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_hue(levels: Tensor, factor: Tensor) -> Tensor:
-    """Turn the hues; a factor of 1 would be a full turn."""
+    """Rotate the hues; a factor of 1 is a full turn."""
     red, green, blue = levels.unbind(1)
     top, chroma = levels.amax(dim=1), levels.amax(dim=1) - levels.amin(dim=1)
     scale = chroma.clamp(min=1e-6)
@@ -72,13 +72,13 @@ def adjust_hue(levels: Tensor, factor: Tensor) -> Tensor:
         (green - blue) / scale,
         torch.where(top == green, 2 + (blue - red) / scale, 4 + (red - green) / scale),
     )
-    turned = sixths.unsqueeze(1) + 6 * factor  # (n, 1, H, W)
-    distance = (torch.tensor([5.0, 3.0, 1.0], device=levels.device).view(3, 1, 1) + turned) % 6  # from each primary
+    rotated = sixths.unsqueeze(1) + 6 * factor  # (n, 1, H, W)
+    distance = (torch.tensor([5.0, 3.0, 1.0], device=levels.device).view(3, 1, 1) + rotated) % 6  # from each primary
     return top.unsqueeze(1) - chroma.unsqueeze(1) * torch.minimum(distance, 4 - distance).clamp_(0, 1)
 
 
 def blur(levels: Tensor, radius: Tensor) -> Tensor:
-    """A Gaussian of that deviation."""
+    """Gaussian blur; the radius is the standard deviation."""
     reaches = (2.5 * radius.flatten()).round()
     reach = round(2.5 * BLUR_RADII[1])  # the largest
     taps = torch.arange(-reach, reach + 1, device=levels.device)
@@ -96,11 +96,11 @@ def _grey(levels: Tensor) -> Tensor:
 
 
 def _change(levels: Tensor, chosen: Tensor, factors: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Change the chosen images in place. What is chosen is decided where the rows are, so that a GPU need not wait."""
-    places = chosen.nonzero().flatten()
-    if len(places):
-        on_device = places.to(levels.device, non_blocking=True)
-        factor = factors[places].view(-1, 1, 1, 1).to(levels.device, non_blocking=True)
+    """Change the chosen images in place. They are chosen on the rows' device, so that nothing waits for a GPU."""
+    indices = chosen.nonzero().flatten()
+    if len(indices):
+        on_device = indices.to(levels.device, non_blocking=True)
+        factor = factors[indices].view(-1, 1, 1, 1).to(levels.device, non_blocking=True)
         levels[on_device] = change(levels[on_device], factor)
 
 

@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from scfs.data.paths import readable
 
 MAX_PIXELS = 100_000_000
-# By content, whatever a file is called. Not all that Pillow knows: it starts other programs for some formats.
+# By content, whatever the file name. Not all of Pillow's formats: for some it starts other programs.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 PNG_END = b"IEND\xaeB`\x82"
@@ -28,8 +28,8 @@ TURNS = {
 }
 
 
-class Unreadable(Exception):  # noqa: N818 - it is not a mistake of the user's or ours
-    """One image cannot be read: damaged, cut short, too large or gone. The others may be fine."""
+class Unreadable(Exception):  # noqa: N818 - neither the user's mistake nor ours
+    """One image cannot be read: damaged, cut short, too large or missing. The others may be fine."""
 
     def __init__(self, name: str, reason: str = ""):
         super().__init__(name, reason)  # both, so that it survives pickling
@@ -40,30 +40,30 @@ class Unreadable(Exception):  # noqa: N818 - it is not a mistake of the user's o
 
 
 def decode(data: bytes | str | Path, *, name: str = "", max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Encoded bytes or a file as an upright RGB image; `Unreadable` if that cannot be had.
+    """Decode bytes or a file to an upright RGB image, or raise `Unreadable`.
 
-    Of animations the first frame. Transparency is dropped, not blended, and color profiles are not applied, as the
-    field does. Pillow, because torchvision's decoder ends the process on a truncated PNG.
+    An animation gives its first frame. Transparency is dropped, not blended, and color profiles are not applied, as
+    is usual. Pillow, because torchvision's decoder kills the process on a truncated PNG.
     """
     name = name or ("bytes" if isinstance(data, bytes) else str(data))
     try:
         encoded = data if isinstance(data, bytes) else Path(data).read_bytes()
         if not encoded:
             raise ValueError("the file is empty")
-        with _pillow_unasked(), Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+        with _quiet_pillow(), Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
             _check(image, encoded, max_pixels)
             image.load()
-            turn = TURNS.get(_orientation(image))  # after loading, which turns a TIFF by itself
+            turn = TURNS.get(_orientation(image))  # after loading, which already rotates a TIFF
             rgb = _as_rgb(image)
-            rgb.info = {}  # or somebody turns it again
+            rgb.info = {}  # so that nobody rotates it again
             return rgb if turn is None else rgb.transpose(turn)
     except Exception as error:  # on damaged files Pillow raises nearly anything
         raise Unreadable(name, _reason(error)) from None
 
 
 @contextmanager
-def _pillow_unasked() -> Iterator[None]:
-    """No warnings, and no size limit of Pillow's own: it is not the user's."""
+def _quiet_pillow() -> Iterator[None]:
+    """Within it, Pillow neither warns nor applies its own size limit in place of the user's."""
     limit = Image.MAX_IMAGE_PIXELS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -75,7 +75,7 @@ def _pillow_unasked() -> Iterator[None]:
 
 
 def _check(image: Image.Image, encoded: bytes, max_pixels: int) -> None:
-    """What the header says, before any pixel is decoded."""
+    """Check the header, before any pixel is decoded."""
     if image.width * image.height > max_pixels:
         raise ValueError(f"{image.width} x {image.height} is more than {max_pixels} pixels")
     if image.format == "PNG" and encoded.rfind(PNG_END) < 0:  # which Pillow does not always notice
@@ -83,7 +83,7 @@ def _check(image: Image.Image, encoded: bytes, max_pixels: int) -> None:
 
 
 def _orientation(image: Image.Image) -> int:
-    """EXIF's; a damaged EXIF block says nothing about the pixels."""
+    """The EXIF orientation; upright if the EXIF block is damaged."""
     try:
         return int(image.getexif().get(ORIENTATION, 1))
     except Exception:
@@ -101,7 +101,7 @@ def _as_rgb(image: Image.Image) -> Image.Image:
 
 
 def _scaled(levels: NDArray[np.generic], tops: tuple[int, ...]) -> Image.Image:
-    """Levels of an unstated range as grey: white is the first of `tops` that they do not exceed."""
+    """Levels of unknown range as 8-bit grey: white is the first of `tops` that they do not exceed."""
     values = levels.astype(np.float64)
     largest = float(values.max())
     top = next((top for top in tops if largest <= top), largest)
@@ -109,7 +109,7 @@ def _scaled(levels: NDArray[np.generic], tops: tuple[int, ...]) -> Image.Image:
 
 
 def _reason(error: Exception) -> str:
-    """Why, in a few words and without memory addresses."""
+    """A short reason, without memory addresses."""
     if isinstance(error, UnidentifiedImageError):
         return "it is not an image of a known format"
     if isinstance(error, OSError) and error.errno:

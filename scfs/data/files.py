@@ -28,7 +28,7 @@ class FileSource:
         return decode(self.files.path(index), max_pixels=self.max_pixels)
 
     def label(self, index: int) -> int:
-        """The file's class: its folder's, or as its list says."""
+        """The file's class, from its folder or its list."""
         return int(self.labels[index])
 
     def name(self, index: int) -> str:
@@ -37,16 +37,16 @@ class FileSource:
 
 
 def read_folder(root: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
-    """Every image below a folder. If all of them lie in subfolders, those are the classes."""
+    """Every image below a folder. If all of them are in subfolders, those are the classes."""
     if not root.is_dir():
         raise UserError(f"No folder at {root}; give a folder of images, another data source or 'scenes'.")
     files = index_folder(str(root))
     if not len(files.names):
         raise UserError(f"No images under {root} (looked for {', '.join(SUFFIXES)}).")
-    tops = [folder.partition(b"/")[0] for folder in files.folders]  # of every folder, the class folder it is in
+    tops = [folder.partition(b"/")[0] for folder in files.folders]  # the class folder of every folder
     used = {tops[i] for i in np.unique(files.folder_of).tolist()}
     if b"" in used:  # an image in the folder itself
         return FileSource(files, NO_LABELS, (), max_pixels=max_pixels)
-    place = {name: i for i, name in enumerate(sorted(used))}
-    labels = np.array([place.get(top, -1) for top in tops], np.int32)[files.folder_of]
-    return FileSource(files, labels, tuple(map(os.fsdecode, place)), max_pixels=max_pixels)
+    class_index = {name: i for i, name in enumerate(sorted(used))}
+    labels = np.array([class_index.get(top, -1) for top in tops], np.int32)[files.folder_of]
+    return FileSource(files, labels, tuple(map(os.fsdecode, class_index)), max_pixels=max_pixels)

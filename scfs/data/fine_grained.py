@@ -1,4 +1,4 @@
-"""Fine-grained public sets in the layout in which their authors publish them. Nothing is downloaded."""
+"""Public fine-grained data sets in their published layouts. Nothing is downloaded."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Pair = tuple[FileSource, FileSource | None]
 
 
 def _as_published(opener: Callable[..., Pair]) -> Callable[..., Pair]:
-    """The same opener, for which a list that is not as published is one sentence."""
+    """The same opener, with a `UserError` for a list that is not as published."""
 
     @wraps(opener)
     def checked(root: Path, **options: Any) -> Pair:
@@ -24,7 +24,7 @@ def _as_published(opener: Callable[..., Pair]) -> Callable[..., Pair]:
             return opener(root, **options)
         except UserError:
             raise
-        except (ValueError, IndexError, KeyError) as error:  # in words, columns and numbers
+        except (ValueError, IndexError, KeyError) as error:  # in text, columns and numbers
             raise UserError(f"A list of {root} is not as published ({error}); unpack the data set again.") from None
 
     return checked
@@ -41,10 +41,10 @@ def open_cub(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     if not paths.keys() == labels.keys() == is_train.keys():
         raise UserError(f"The lists of {base} do not name the same images; unpack it again.")
 
-    def part(wanted: str) -> FileSource:
-        chosen = [number for number in paths if is_train[number] == wanted]
-        places = [int(labels[number]) - 1 for number in chosen]
-        return _source(base / "images", [paths[number] for number in chosen], places, classes, max_pixels)
+    def part(flag: str) -> FileSource:
+        chosen = [number for number in paths if is_train[number] == flag]
+        class_indices = [int(labels[number]) - 1 for number in chosen]
+        return _source(base / "images", [paths[number] for number in chosen], class_indices, classes, max_pixels)
 
     return part("1"), part("0") if with_val else None
 
@@ -54,15 +54,15 @@ def open_aircraft(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     """FGVC Aircraft with its variants as classes: its trainval and test images."""
     base = _base(root, "fgvc-aircraft-2013b/data", "variants.txt")
     classes = tuple(_lines(base / "variants.txt"))
-    place = {name: i for i, name in enumerate(classes)}
+    class_index = {name: i for i, name in enumerate(classes)}
 
     def part(split: str) -> FileSource:
         lines = _pairs(base / f"images_variant_{split}.txt")
         for _, variant in lines:
-            if variant not in place:
+            if variant not in class_index:
                 raise UserError(f"{base}/images_variant_{split}.txt names '{variant}', which variants.txt does not.")
         names = [f"{number}.jpg" for number, _ in lines]
-        return _source(base / "images", names, [place[variant] for _, variant in lines], classes, max_pixels)
+        return _source(base / "images", names, [class_index[variant] for _, variant in lines], classes, max_pixels)
 
     return part("trainval"), part("test") if with_val else None
 
@@ -78,11 +78,11 @@ def open_pets(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     named = {int(row[1]) - 1: row[0].rpartition("_")[0] for split in rows.values() for row in split}
     classes = tuple(named[i] for i in sorted(named))
     if sorted(named) != list(range(len(named))):
-        raise UserError(f"The classes of {base / 'annotations'} are not numbered from 1 on; unpack it again.")
+        raise UserError(f"The classes of {base / 'annotations'} are not numbered from 1; unpack it again.")
 
     def part(split: str) -> FileSource:
-        names, places = [f"{row[0]}.jpg" for row in rows[split]], [int(row[1]) - 1 for row in rows[split]]
-        return _source(base / "images", names, places, classes, max_pixels)
+        names, labels = [f"{row[0]}.jpg" for row in rows[split]], [int(row[1]) - 1 for row in rows[split]]
+        return _source(base / "images", names, labels, classes, max_pixels)
 
     return part("trainval"), part("test") if with_val else None
 
@@ -96,9 +96,9 @@ def open_cars(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     def part(folder: str, annotations: Path) -> FileSource:
         entries = _matlab(annotations)["annotations"][0]
         if "class" not in (entries.dtype.names or ()):
-            raise UserError(f"{annotations} has no classes; the test labels are published apart, put them there.")
-        names, places = [str(e["fname"][0]) for e in entries], [int(e["class"][0, 0]) - 1 for e in entries]
-        return _source(base / folder, names, places, classes, max_pixels)
+            raise UserError(f"{annotations} has no classes; the test labels are published separately, put them there.")
+        names, labels = [str(e["fname"][0]) for e in entries], [int(e["class"][0, 0]) - 1 for e in entries]
+        return _source(base / folder, names, labels, classes, max_pixels)
 
     train = part("cars_train", base / "devkit" / "cars_train_annos.mat")
     if not with_val:
@@ -106,16 +106,18 @@ def open_cars(root: Path, *, with_val: bool, max_pixels: int) -> Pair:
     with_labels = [base / "cars_test_annos_withlabels.mat", base / "devkit" / "cars_test_annos_withlabels.mat"]
     found = [path for path in with_labels if path.is_file()]
     if not found:
-        raise UserError(f"{base} has no cars_test_annos_withlabels.mat; the test labels are published apart, add them.")
+        raise UserError(
+            f"{base} has no cars_test_annos_withlabels.mat; the test labels are published separately, add them."
+        )
     return train, part("cars_test", found[0])
 
 
-def _base(root: Path, usual: str, mark: str) -> Path:
-    """The folder that holds the marking file: the usual one below the root, the end of it, or the root itself."""
+def _base(root: Path, usual: str, marker: str) -> Path:
+    """The folder with the marker file: the usual path below the root, its last part alone, or the root itself."""
     for base in (root / usual, root / PurePath(usual).name, root):
-        if (base / mark).is_file():
+        if (base / marker).is_file():
             return base
-    raise UserError(f"No {mark} under {root} or {root / usual}; give the folder of the unpacked data set.")
+    raise UserError(f"No {marker} under {root} or {root / usual}; give the folder of the unpacked data set.")
 
 
 def _lines(path: Path) -> list[str]:
@@ -131,7 +133,7 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
     pairs = [line.partition(" ")[::2] for line in _lines(path)]
     for first, rest in pairs:
         if not rest:
-            raise UserError(f"A line of {path} says '{first}' and no more; unpack the data set again.")
+            raise UserError(f"A line of {path} has only '{first}'; unpack the data set again.")
     return pairs
 
 
@@ -139,10 +141,12 @@ def _matlab(path: Path) -> dict[str, Any]:
     try:
         from scipy.io import loadmat
     except ImportError:
-        raise UserError("Stanford Cars has its labels in MATLAB files: pip install 'scfs[cars]'.") from None
+        raise UserError(
+            "Stanford Cars stores its labels in MATLAB files, which need scipy: pip install 'scfs[cars]'."
+        ) from None
     try:
         return dict(loadmat(path))
-    except Exception as error:  # scipy has kinds of its own for damaged files
+    except Exception as error:  # scipy has its own exceptions for damaged files
         raise UserError(f"Cannot read {path}: {error}; unpack the data set again.") from None
 
 
@@ -151,6 +155,6 @@ def _source(
 ) -> FileSource:
     for label in labels:
         if not 0 <= label < len(classes):
-            raise UserError(f"The labels of {folder} go beyond its {len(classes)} classes; unpack the data set again.")
+            raise UserError(f"The labels of {folder} exceed its {len(classes)} classes; unpack the data set again.")
     files = list_files(str(folder), [os.fsencode(name) for name in names], origin=f"the lists of {folder.parent}")
     return FileSource(files, np.array(labels, np.int32), classes, max_pixels=max_pixels)

@@ -1,4 +1,4 @@
-"""Which images lie below a folder. Large folders are listed once: later, only what changed is listed again."""
+"""The images below a folder. Large folders are listed once; later, only what changed is listed again."""
 
 import os
 import time
@@ -14,11 +14,11 @@ from scfs.data.paths import Files, Names
 from scfs.errors import UserError
 
 MIN_CACHED = 10_000  # files; fewer are listed in no time
-SETTLED_NS = 2_000_000_000  # a folder changed more recently may change again without its times telling
+SETTLED_NS = 2_000_000_000  # a folder that changed more recently may change again at the same time stamp
 ENDINGS = tuple(suffix.encode() for suffix in SUFFIXES)
-KEPT = {"folders", "folder_ends", "stamps", "folder_of", "names", "name_ends"}
+ARRAYS = {"folders", "folder_ends", "stamps", "folder_of", "names", "name_ends"}
 
-Stamp = tuple[int, int, int]  # of a folder: times of change, inode. Adding, removing and renaming alter it
+Stamp = tuple[int, int, int]  # of a folder: change times and inode. Adding, removing and renaming files change it
 UNSETTLED: Stamp = (0, 0, 0)
 
 
@@ -31,28 +31,28 @@ class Listing(NamedTuple):
 
 
 def index_folder(root: str, *, min_cached: int = MIN_CACHED) -> Files:
-    """Every image below a folder, in order of path. Linked folders are followed; names with a leading dot are not."""
+    """Every image below a folder, in order of path. Links to folders are followed; hidden names are skipped."""
     key = ("folder", os.path.abspath(root), *SUFFIXES)  # noqa: PTH100 - a path need not be UTF-8
-    kept = load_arrays(*key)
-    if kept is not None and kept.keys() != KEPT:
-        kept = None
-    if kept is not None and _unchanged(root, kept):
-        return _files(root, kept)
+    cached = load_arrays(*key)
+    if cached is not None and cached.keys() != ARRAYS:
+        cached = None
+    if cached is not None and _unchanged(root, cached):
+        return _files(root, cached)
     listings: dict[bytes, Listing] = {}
-    _list_below(os.fsencode(root), b"", (), {} if kept is None else _listings(kept), listings)
+    _list_below(os.fsencode(root), b"", (), {} if cached is None else _listings(cached), listings)
     arrays = _packed(listings)
     if len(arrays["folder_of"]) >= min_cached:
         save_arrays(*key, arrays=arrays)
     return _files(root, arrays)
 
 
-def _unchanged(root: str, kept: Arrays) -> bool:
+def _unchanged(root: str, cached: Arrays) -> bool:
     top = os.fsencode(root)
-    stamps = kept["stamps"].tolist()
+    stamps = cached["stamps"].tolist()
     try:
         return all(
             tuple(stamp) == _stamp(os.stat(os.path.join(top, folder)))  # noqa: PTH116, PTH118 - for speed
-            for folder, stamp in zip(_folders(kept), stamps, strict=True)
+            for folder, stamp in zip(_folders(cached), stamps, strict=True)
         )
     except OSError:
         return False
@@ -69,11 +69,11 @@ def _list_below(
     known: dict[bytes, Listing],
     listings: dict[bytes, Listing],
 ) -> None:
-    """Add the listings of a folder and of all below it, taking those that are known and still true."""
+    """Add the listings of a folder and of all below it, reusing those that are still valid."""
     path = os.path.join(root, folder)  # noqa: PTH118
     try:
         stat = os.stat(path)  # noqa: PTH116
-        if (stat.st_dev, stat.st_ino) in above:  # a link to a folder that it lies in
+        if (stat.st_dev, stat.st_ino) in above:  # a link to a parent folder
             return
         old = known.get(folder)
         listing = old if old is not None and old.stamp == _stamp(stat) else _list(path, stat)
@@ -98,13 +98,13 @@ def _list(path: bytes, stat: os.stat_result) -> Listing:
                 if entry.is_file():
                     files.append(name)
                 else:
-                    settled = False  # a link to nothing, which may come to life without a trace here
+                    settled = False  # a broken link, whose target may appear without changing this folder
     return Listing(_stamp(stat) if settled else UNSETTLED, sorted(files), sorted(folders))
 
 
 def _packed(listings: dict[bytes, Listing]) -> Arrays:
-    """Listings as arrays, files in order of path: those of a subfolder come where its name does."""
-    places = {folder: place for place, folder in enumerate(listings)}
+    """Listings as arrays, files in order of path: those of a subfolder come where its name sorts."""
+    index_of = {folder: i for i, folder in enumerate(listings)}
     runs: list[tuple[int, list[bytes]]] = []  # consecutive files of one folder
 
     def add(folder: bytes) -> None:
@@ -112,10 +112,10 @@ def _packed(listings: dict[bytes, Listing]) -> Arrays:
         for name in listing.folders:
             if (inner := os.path.join(folder, name)) in listings:  # noqa: PTH118
                 stop = bisect(listing.files, name)
-                runs.append((places[folder], listing.files[start:stop]))
+                runs.append((index_of[folder], listing.files[start:stop]))
                 add(inner)
                 start = stop
-        runs.append((places[folder], listing.files[start:]))
+        runs.append((index_of[folder], listing.files[start:]))
 
     add(b"")
     folders, names = Names.of(list(listings)), Names.of([name for _, names in runs for name in names])
@@ -123,29 +123,29 @@ def _packed(listings: dict[bytes, Listing]) -> Arrays:
         "folders": folders.blob,
         "folder_ends": folders.ends,
         "stamps": np.array([listing.stamp for listing in listings.values()], np.int64),  # (folders, 3)
-        "folder_of": np.repeat(_int32([place for place, _ in runs]), [len(names) for _, names in runs]),
+        "folder_of": np.repeat(_int32([i for i, _ in runs]), [len(names) for _, names in runs]),
         "names": names.blob,
         "name_ends": names.ends,
     }
 
 
-def _listings(kept: Arrays) -> dict[bytes, Listing]:
+def _listings(cached: Arrays) -> dict[bytes, Listing]:
     """The reverse of `_packed`."""
-    folders = list(_folders(kept))
-    names = Names(kept["names"], kept["name_ends"])[:]
+    folders = list(_folders(cached))
+    names = Names(cached["names"], cached["name_ends"])[:]
     files: list[list[bytes]] = [[] for _ in folders]
-    for place, name in zip(kept["folder_of"].tolist(), names, strict=True):
-        files[place].append(name)
+    for i, name in zip(cached["folder_of"].tolist(), names, strict=True):
+        files[i].append(name)
     inner: dict[bytes, list[bytes]] = {folder: [] for folder in folders}
     for folder in folders[1:]:
         above, _, name = folder.rpartition(b"/")
         inner[above].append(name)
-    stamps: list[Stamp] = [(a, b, c) for a, b, c in kept["stamps"].tolist()]
+    stamps: list[Stamp] = [(a, b, c) for a, b, c in cached["stamps"].tolist()]
     return {f: Listing(s, n, inner[f]) for f, s, n in zip(folders, stamps, files, strict=True)}
 
 
-def _folders(kept: Arrays) -> Names:
-    return Names(kept["folders"], kept["folder_ends"])
+def _folders(cached: Arrays) -> Names:
+    return Names(cached["folders"], cached["folder_ends"])
 
 
 def _files(root: str, arrays: Arrays) -> Files:

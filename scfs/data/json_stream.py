@@ -1,4 +1,4 @@
-"""Read a large JSON file element by element, so that memory is that of the elements that are kept."""
+"""Read a large JSON file element by element, so that memory holds no more than the elements that are used."""
 
 import json
 from collections.abc import Iterator
@@ -11,33 +11,33 @@ CHUNK = 1 << 20  # characters
 SPACES = " \t\n\r"
 
 
-def stream_lists(path: Path, wanted: set[str]) -> Iterator[tuple[str, Any]]:
-    """The elements of some lists of a JSON object, each with the name of its list, in the order of the file.
+def stream_lists(path: Path, names: set[str]) -> Iterator[tuple[str, Any]]:
+    """The elements of the named lists of a JSON object, each with the name of its list, in the order of the file.
 
-    Everything else in the object is read and dropped. A file that is not such an object, or is cut short, is refused.
+    Everything else is skipped. A file that is not a JSON object, or is cut short, raises a `UserError`.
     """
     try:
         with path.open(encoding="utf-8") as file:
-            yield from _Reader(file.read).lists(wanted)
+            yield from _Reader(file.read).lists(names)
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}.") from None
-    except (ValueError, RecursionError):  # of JSON and of UTF-8
+    except (ValueError, RecursionError):  # bad JSON or UTF-8
         raise UserError(f"{path} is not a JSON object, or it is cut short; download or write it again.") from None
 
 
 class _Reader:
-    """The part of a file that is in memory, and how far it is used."""
+    """The part of a file that is in memory, and the position in it."""
 
     def __init__(self, read: Any):
         self.read, self.text, self.position, self.ended = read, "", 0, False
         self.decoder = json.JSONDecoder()
 
-    def lists(self, wanted: set[str]) -> Iterator[tuple[str, Any]]:
+    def lists(self, names: set[str]) -> Iterator[tuple[str, Any]]:
         self.expect("{")
         while self.peek() != "}":
             key = self.value()
             self.expect(":")
-            if key in wanted and self.peek() == "[":
+            if key in names and self.peek() == "[":
                 yield from ((key, element) for element in self.elements())
             else:
                 self.value()
@@ -53,7 +53,7 @@ class _Reader:
         self.expect("]")
 
     def value(self) -> Any:
-        """The next value. One that reaches the end of the text may go on in the file."""
+        """The next value. One that reaches the end of the text may continue in the file."""
         self.peek()
         while True:
             try:
@@ -67,7 +67,7 @@ class _Reader:
             self.more()
 
     def peek(self) -> str:
-        """The next character that is not a space; none at the end of the file is an error."""
+        """The next character that is not a space; the end of the file is an error."""
         while True:
             while self.position < len(self.text) and self.text[self.position] in SPACES:
                 self.position += 1
@@ -83,7 +83,7 @@ class _Reader:
         self.position += 1
 
     def more(self) -> None:
-        """Drop what is used and read on: at least as much again as is left, so that long values stay linear."""
+        """Drop what is parsed and read at least as much as is left, so that long values take linear time."""
         left = self.text[self.position :]
         new = self.read(max(CHUNK, len(left)))
         self.text, self.position, self.ended = left + new, 0, not new

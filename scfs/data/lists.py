@@ -1,4 +1,4 @@
-"""Text files that say which images, or which classes, are meant: one a line; blank lines and # comments are skipped."""
+"""Text files that list images or classes, one per line; blank lines and # comments are skipped."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from scfs.errors import UserError
 
 
 def read_list(path: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
-    """The images a list names, in its order: paths from the list's folder on, each with a label after a tab or none."""
+    """The images of a list, in its order: paths relative to its folder, each with a label after a tab or none."""
     paths, words = zip(*_split_lines(path), strict=True)
     files = list_files(str(path.parent), paths, origin=str(path))
     labels, classes = _labels(path, paths, words)
@@ -21,7 +21,7 @@ def read_list(path: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
 
 
 def read_names(path: Path) -> list[str]:
-    """The classes or images a list names, each once; what follows a tab is a remark."""
+    """The names of classes or images in a list, each once; text after a tab is a comment."""
     names = [os.fsdecode(name) for name, _ in _split_lines(path)]
     seen: set[str] = set()
     for name in names:
@@ -32,36 +32,36 @@ def read_names(path: Path) -> list[str]:
 
 
 def list_files(root: str, paths: Sequence[bytes], *, origin: str) -> Files:
-    """Paths below a root as `Files`, all of which exist. `origin` is what named them."""
-    places: dict[bytes, int] = {}
+    """Paths below a root as `Files`; all must exist. `origin` is where they are listed, for the error."""
+    folder_index: dict[bytes, int] = {}
     folder_of, names = np.empty(len(paths), np.int32), []
     for i, path in enumerate(paths):
         folder, name = os.path.split(path)
-        folder_of[i] = places.setdefault(folder, len(places))
+        folder_of[i] = folder_index.setdefault(folder, len(folder_index))
         names.append(name)
-    files = Files(root, Names.of(list(places)), folder_of, Names.of(names))
-    # One listing per folder: on a network drive, a million questions about single files would take minutes.
-    present = [_entries(root, folder) for folder in places]
-    absent = [i for i, place in enumerate(folder_of.tolist()) if names[i] not in present[place]]
+    files = Files(root, Names.of(list(folder_index)), folder_of, Names.of(names))
+    # One listing per folder: on a network drive, checking a million files one by one would take minutes.
+    present = [_entries(root, folder) for folder in folder_index]
+    absent = [i for i, folder in enumerate(folder_of.tolist()) if names[i] not in present[folder]]
     if absent:
         raise UserError(
             f"{len(absent)} of the {len(paths)} images that {origin} names do not exist, the first "
-            f"{files.path(absent[0])}; restore them or take them off the list."
+            f"{files.path(absent[0])}; restore them or remove them from the list."
         )
     return files
 
 
 def _split_lines(path: Path) -> list[tuple[bytes, bytes]]:
-    """What comes before and after the tab of every line that says something."""
+    """The text before and after the tab of every line that is not blank or a comment."""
     try:
         text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
         raise UserError(f"Cannot read list {path}: {error.strerror}.") from None
     if b"\0" in text:
-        raise UserError(f"{path} is not a text file; a list has one path or class a line.")
+        raise UserError(f"{path} is not a text file; a list has one path or class per line.")
     lines = [line.rstrip(b"\r") for line in text.split(b"\n") if line.strip() and not line.startswith(b"#")]
     if not lines:
-        raise UserError(f"List {path} is empty; write one path or class a line.")
+        raise UserError(f"List {path} is empty; write one path or class per line.")
     return [(before.strip(), after.strip()) for before, _, after in (line.partition(b"\t") for line in lines)]
 
 
@@ -73,8 +73,8 @@ def _labels(path: Path, paths: Sequence[bytes], words: Sequence[bytes]) -> tuple
         raise UserError(f"List {path} labels some images but not {first}; label all of them or none.")
     found = set(words)
     order = sorted(found, key=int) if all(word.isdigit() for word in found) else sorted(found)
-    place = {word: i for i, word in enumerate(order)}
-    return np.array([place[word] for word in words], np.int32), tuple(map(os.fsdecode, order))
+    class_index = {word: i for i, word in enumerate(order)}
+    return np.array([class_index[word] for word in words], np.int32), tuple(map(os.fsdecode, order))
 
 
 def _entries(root: str, folder: bytes) -> set[bytes]:

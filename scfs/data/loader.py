@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 from scfs.data.decode import Unreadable
 from scfs.data.packed_batch import PackedBatch, pack
 from scfs.data.sources import Source
-from scfs.data.unreadable import Unreadables, readable_image
+from scfs.data.unreadable import UnreadableImages, readable_image
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
 from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
 from scfs.errors import UserError
@@ -32,14 +32,14 @@ def epoch_order(seed: int, epoch: int, num_images: int) -> list[int]:
 
 
 class LoadedViews(NamedTuple):
-    """Views of images, and what could not be read among them."""
+    """Views of images, and the images that could not be read."""
 
     views: ViewBatch
-    unreadable: list[str]  # name and reason of each; another image stands in for it
+    unreadable: list[str]  # name and reason of each image that was replaced by another
 
 
 class ViewDataset(Dataset[LoadedViews]):
-    """Views of (epoch, index): the randomness is a function of (seed, epoch, index), whoever computes them."""
+    """Views of (epoch, index): the randomness is a function of (seed, epoch, index), in any process."""
 
     def __init__(self, source: Source, multi_crop: MultiCrop, seed: int):
         self.source, self.multi_crop, self.seed = source, multi_crop, seed
@@ -47,14 +47,14 @@ class ViewDataset(Dataset[LoadedViews]):
     def __getitem__(self, key: tuple[int, int]) -> LoadedViews:
         epoch, index = key
         image, _, unreadable = readable_image(self.source, index)
-        # Only its own: those behind it have their own turn, and would be counted again.
+        # Only this image: unreadable ones after it are reported at their own index, and must not be counted twice.
         return LoadedViews(self.multi_crop(image, derive_seed(self.seed, epoch, index)), unreadable[:1])
 
 
 class StepSampler(Sampler[list[tuple[int, int]]]):
-    """The (epoch, index) pairs of each step from `start_step` on. An epoch's last, incomplete batch is left out.
+    """The (epoch, index) pairs of each step from `start_step` on. An epoch's last, incomplete batch is dropped.
 
-    With several parts to a batch, each is a list of its own. A process takes its share of every part.
+    With gradient accumulation, each micro-batch is one list. A process takes its shard of every micro-batch.
     """
 
     def __init__(
@@ -65,39 +65,39 @@ class StepSampler(Sampler[list[tuple[int, int]]]):
         *,
         seed: int,
         start_step: int = 0,
-        parts: int = 1,
+        micro_batches: int = 1,
         rank: int = 0,
         world_size: int = 1,
     ):
         self.num_images, self.batch_size, self.epochs = num_images, batch_size, epochs
-        self.seed, self.start_step, self.parts = seed, start_step, parts
+        self.seed, self.start_step, self.micro_batches = seed, start_step, micro_batches
         self.rank, self.world_size = rank, world_size
         self.steps_per_epoch = num_images // batch_size
 
     def __len__(self) -> int:
-        return (self.epochs * self.steps_per_epoch - self.start_step) * self.parts
+        return (self.epochs * self.steps_per_epoch - self.start_step) * self.micro_batches
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         first_epoch, first_step = divmod(self.start_step, self.steps_per_epoch)
-        share = self.batch_size // (self.parts * self.world_size)
+        shard = self.batch_size // (self.micro_batches * self.world_size)
         for epoch in range(first_epoch, self.epochs):
             order = epoch_order(self.seed, epoch, self.num_images)
             for step in range(first_step if epoch == first_epoch else 0, self.steps_per_epoch):
-                for part in range(self.parts):
-                    first = step * self.batch_size + (part * self.world_size + self.rank) * share
-                    yield [(epoch, index) for index in order[first : first + share]]
+                for micro_batch in range(self.micro_batches):
+                    first = step * self.batch_size + (micro_batch * self.world_size + self.rank) * shard
+                    yield [(epoch, index) for index in order[first : first + shard]]
 
 
-class Scored(NamedTuple):
-    """Centre views of images, for evaluation. Of one image, the same without the B axis."""
+class CentreViews(NamedTuple):
+    """Centre views of images, for evaluation. For one image, the same without the B axis."""
 
     indices: Tensor  # (B,) in the source
     views: Tensor  # (B, 3, size, size) uint8; blank where unreadable
     labels: Tensor  # (B,); -1 where there are no classes
-    unreadable: list[str]  # of each image, why it cannot be read; empty if it can
+    unreadable: list[str]  # why each image cannot be read; empty if it can
 
 
-class CentreDataset(Dataset[Scored]):
+class CentreDataset(Dataset[CentreViews]):
     """The centre view and the label of every image, or of some."""
 
     def __init__(self, source: Source, size: int, indices: Sequence[int]):
@@ -110,23 +110,23 @@ class CentreDataset(Dataset[Scored]):
         index = self.indices[item]
         label = self.source.label(index) if self.source.classes else -1
         try:
-            return Scored(index, centre_view(self.source.image(index), self.size), label, "")  # type: ignore[arg-type]
+            return CentreViews(index, centre_view(self.source.image(index), self.size), label, "")  # type: ignore[arg-type]
         except Unreadable as error:
             blank = torch.zeros(3, self.size, self.size, dtype=torch.uint8)
-            return Scored(index, blank, label, str(error))  # type: ignore[arg-type]
+            return CentreViews(index, blank, label, str(error))  # type: ignore[arg-type]
 
 
 class LabelledViews(NamedTuple):
-    """A random view of each image with its class, for training with labels. Of one image, without the B axis."""
+    """A random view of each image with its class, for training with labels. For one image, without the B axis."""
 
     indices: Tensor  # (B,) in the source
     views: Tensor  # (B, 3, size, size) uint8
     labels: Tensor  # (B,)
-    unreadable: list[str]  # of each image, why it could not be read and another stands in; empty if it could
+    unreadable: list[str]  # why each image was replaced by another; empty if it was not
 
 
 class CropDataset(Dataset[LabelledViews]):
-    """A crop, perhaps mirrored, of (epoch, index); its randomness is a function of (seed, epoch, index)."""
+    """A crop, perhaps flipped, of (epoch, index); its randomness is a function of (seed, epoch, index)."""
 
     def __init__(self, source: Source, size: int, seed: int):
         self.source, self.size, self.seed = source, size, seed
@@ -148,9 +148,9 @@ def crop_batches(
     device: torch.device,
     on_unreadable: Callable[[str], object],
 ) -> Iterator[LabelledViews]:
-    """The share of this process in the batch of every step, in one pass.
+    """Yield this process's shard of every step's batch, in one pass.
 
-    `on_unreadable` gets each image that any process cannot read once, in every process; too many end the pass.
+    `on_unreadable` is called in every process, once for each image that any process cannot read; too many are an error.
     """
     per_process(batch_size, "batch_size")
     sampler = StepSampler(
@@ -162,47 +162,47 @@ def crop_batches(
         rank=rank(),
         world_size=world_size(),
     )
-    options, unreadables = (
+    options, unreadable = (
         _options(num_workers(workers, device), device.type == "cuda"),
-        Unreadables(len(dataset.source)),
+        UnreadableImages(len(dataset.source)),
     )
     for batch in _iterate(DataLoader(dataset, batch_sampler=sampler, **options)):
-        here = {problem for problem in batch.unreadable if problem} - unreadables.named
+        here = {problem for problem in batch.unreadable if problem} - unreadable.reported
         if any(sum_counts(len(here))):
-            for problem in unreadables.add(problem for there in gather(here) for problem in there):
+            for problem in unreadable.add(problem for there in gather(here) for problem in there):
                 on_unreadable(problem)
-            unreadables.refuse_too_many()
+            unreadable.refuse_too_many()
         yield batch
 
 
 def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[list[LoadedViews]]:
-    """The parts of the batch of every step of a run, in one pass; workers live as long as it does."""
+    """The micro-batches of every step of a run, in one pass; workers live until its end."""
     loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=_pack, **_options(workers, pin))
-    parts = (LoadedViews(packed.unpack(), unreadable) for packed, unreadable in _iterate(loader))
-    return (list(batch) for batch in zip(*[parts] * sampler.parts, strict=True))
+    micro_batches = (LoadedViews(packed.unpack(), unreadable) for packed, unreadable in _iterate(loader))
+    return (list(batch) for batch in zip(*[micro_batches] * sampler.micro_batches, strict=True))
 
 
 def _pack(samples: list[LoadedViews]) -> tuple[PackedBatch, list[str]]:
-    packed = pack([sample.views for sample in samples], share=get_worker_info() is not None)
+    packed = pack([sample.views for sample in samples], share_memory=get_worker_info() is not None)
     return packed, [name for sample in samples for name in sample.unreadable]
 
 
 def centre_loader(
     source: Source, size: int, indices: Sequence[int], *, batch_size: int, workers: int, pin: bool
-) -> Iterator[Scored]:
+) -> Iterator[CentreViews]:
     """The images at the given indices, once and in order."""
     return _iterate(DataLoader(CentreDataset(source, size, indices), batch_size=batch_size, **_options(workers, pin)))
 
 
 def num_workers(setting: int | str, device: torch.device) -> int:
-    """Loader processes. `auto`: one per core, at most 8; beside a network on the same cores, one per four."""
+    """Loader processes. `auto`: one per core, at most 8; if the network runs on the same cores, one per four."""
     if setting != "auto":
         return int(setting)
     return max(1, num_cores() // 4) if device.type == "cpu" else min(num_cores(), MAX_WORKERS)
 
 
 def _iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Its batches; a user's mistake found in a worker comes without the worker's traceback."""
+    """The loader's batches; a `UserError` in a worker comes without the worker's traceback."""
     try:
         yield from loader
     except UserError as error:
@@ -211,7 +211,7 @@ def _iterate(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def _options(workers: int, pin: bool) -> dict[str, Any]:
-    # A generator of its own: a loader must not move torch's, which the training step uses.
+    # A separate generator: a loader must not advance torch's global one, which the training step uses.
     options: dict[str, Any] = {"num_workers": workers, "pin_memory": pin, "generator": torch.Generator()}
     if workers:
         options |= {"prefetch_factor": 4, "worker_init_fn": _quiet_worker}
@@ -219,7 +219,7 @@ def _options(workers: int, pin: bool) -> dict[str, Any]:
 
 
 def _quiet_worker(_: int) -> None:
-    """One thread each; Ctrl-C is the main process's to handle, and a kill must not run its handler here."""
+    """One thread; Ctrl-C is handled by the main process, and SIGTERM must not run its handler here."""
     torch.set_num_threads(1)
     cv2.setNumThreads(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

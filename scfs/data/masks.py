@@ -1,6 +1,6 @@
 """Masks of objects as COCO writes them: polygons, and runs of pixels down the columns (RLE).
 
-Pixels are those of COCO's own tools, whose rules for the edge of a polygon differ from OpenCV's and Pillow's.
+The pixels are those of COCO's own tools, whose rules for the edge of a polygon differ from OpenCV's and Pillow's.
 """
 
 from array import array
@@ -15,11 +15,11 @@ Mask = NDArray[np.bool_]  # (H, W)
 Integers = NDArray[np.int32]
 
 FINE = 5  # COCO's tools draw polygons on a grid this much finer
-NOTHING, POLYGONS, RUNS = 0, 1, 2  # what the segmentation of an object is
+NOTHING, POLYGONS, RUNS = 0, 1, 2  # kinds of segmentation
 
 
 def compact(numbers: "array[Any]") -> NDArray[Any]:
-    """The same numbers as an array of NumPy's, without a copy."""
+    """The same numbers as a NumPy array, without a copy."""
     return np.frombuffer(numbers, numbers.typecode) if len(numbers) else np.empty(0, numbers.typecode)
 
 
@@ -55,9 +55,9 @@ class SegmentsBuilder:
         self.values, self.part_ends, self.object_ends, self.kinds = array("i"), array("q"), array("q"), array("b")
 
     def add(self, segmentation: Any) -> tuple[int, int]:
-        """One of COCO's; returns the width and height that RLE is for, 0 of polygons.
+        """Add a segmentation in COCO's format; returns the width and height of an RLE, 0 for polygons.
 
-        One that is refused with `BadSegmentation` adds nothing.
+        Raises `BadSegmentation` before anything is added.
         """
         size = (0, 0)
         if segmentation in (None, [], {}):
@@ -75,7 +75,7 @@ class SegmentsBuilder:
         return size
 
     def build(self) -> Segments:
-        """All of them."""
+        """All segmentations added."""
         return Segments(*map(compact, (self.values, self.part_ends, self.object_ends, self.kinds)))
 
 
@@ -91,7 +91,7 @@ def fine_polygon(polygon: Any) -> Integers:
 
 
 def runs_of(segmentation: Any) -> tuple[Integers, tuple[int, int]]:
-    """The lengths of the runs of an RLE, pixels outside, inside, outside, ...; and the width and height it is for.
+    """The lengths of the runs of an RLE, pixels outside, inside, outside, ...; and its width and height.
 
     Its counts are compressed (a string) or not (a list).
     """
@@ -109,7 +109,7 @@ def runs_of(segmentation: Any) -> tuple[Integers, tuple[int, int]]:
 def decompressed(text: str) -> list[int]:
     """The run lengths in COCO's compressed RLE.
 
-    Each number is written in groups of five bits, the lowest first, as characters from "0" on; the sixth bit says that
+    Each number is written in groups of five bits, the lowest first, as characters from "0"; the sixth bit means that
     another group follows, and the fifth bit of the last group is the sign. From the fourth on, a number is the
     difference to the one two before it.
     """
@@ -129,7 +129,7 @@ def decompressed(text: str) -> list[int]:
 
 
 def mask_of_runs(lengths: Sequence[int] | Integers, width: int, height: int) -> Mask:
-    """Run lengths, which go down the columns and start with those outside, as a mask."""
+    """The mask of run lengths, which go down the columns and start outside."""
     inside = np.arange(len(lengths)) % 2 == 1
     return np.repeat(inside, lengths).reshape(width, height).T
 

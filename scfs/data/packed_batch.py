@@ -14,7 +14,7 @@ from scfs.view_batch import ViewBatch
 class PackedBatch(NamedTuple):
     """A batch of views as it leaves a loader worker.
 
-    Each tensor that goes from one process to another takes a file and a connection of its own, so there is one.
+    Each tensor sent from one process to another takes its own file and connection, so there is only one.
     """
 
     pixels: Tensor  # of the global views, then of the local views
@@ -31,14 +31,14 @@ class PackedBatch(NamedTuple):
         return ViewBatch(*views, *map(torch.from_numpy, self.others))
 
 
-def pack(samples: Sequence[ViewBatch], *, share: bool) -> PackedBatch:
-    """Views of single images as one batch: B becomes the second axis. With `share`, other processes see its memory."""
+def pack(samples: Sequence[ViewBatch], *, share_memory: bool) -> PackedBatch:
+    """Views of single images as one batch: B becomes the second axis."""
     global_views, local_views, *others = zip(*samples, strict=True)
     kinds = [[views.movedim(1, -1) for views in kind] for kind in (global_views, local_views)]  # (V, h, w, 3) each
     shapes = [(len(kind[0]), len(kind), *kind[0].shape[1:]) for kind in kinds]
     sizes = [int(np.prod(shape)) for shape in shapes]
     pixels = torch.empty(sum(sizes), dtype=kinds[0][0].dtype)
-    if share:
+    if share_memory:
         pixels.share_memory_()
     for kind, shape, part in zip(kinds, shapes, pixels.split(sizes), strict=True):
         torch.stack(kind, dim=1, out=part.view(shape))
@@ -47,4 +47,4 @@ def pack(samples: Sequence[ViewBatch], *, share: bool) -> PackedBatch:
 
 def stack_images(samples: Sequence[ViewBatch]) -> ViewBatch:
     """Views of single images as one batch."""
-    return pack(samples, share=False).unpack()
+    return pack(samples, share_memory=False).unpack()

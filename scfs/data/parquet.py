@@ -14,7 +14,7 @@ from scfs.data.decode import MAX_PIXELS, Unreadable, decode
 from scfs.data.files import Labels
 from scfs.errors import UserError
 
-FIRST_NAMES = ("image", "img")
+PREFERRED_NAMES = ("image", "img")
 
 
 class Columns(NamedTuple):
@@ -35,7 +35,7 @@ class Index(NamedTuple):
 
 
 class ParquetSource:
-    """Images in parquet files as Hugging Face writes them; whole row groups are read, and the last ones kept."""
+    """Images in parquet files as Hugging Face writes them; whole row groups are read, and the last ones cached."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class ParquetSource:
 
     def image(self, index: int) -> Image.Image:
         """The decoded bytes of a row."""
-        group, row = self._place(index)
+        group, row = self._locate(index)
         path, name = self.paths[self.index.file_of[group]], self.name(index)
         try:
             value = _row_group(path, self.column, int(self.index.group_of[group]), os.getpid())[row].as_py()
-        except Exception as error:  # Arrow's own exceptions, and the system's
+        except Exception as error:  # Arrow's exceptions and the system's
             raise Unreadable(name, str(error).partition("\n")[0]) from None
         data = value["bytes"] if isinstance(value, dict) else value
         if not isinstance(data, bytes):
@@ -72,13 +72,13 @@ class ParquetSource:
 
     def name(self, index: int) -> str:
         """The file's path, then the row's number in it."""
-        group, row = self._place(index)
+        group, row = self._locate(index)
         first = int(np.searchsorted(self.index.file_of, self.index.file_of[group]))
         before = int(self.index.ends[first - 1]) if first else 0
         start = int(self.index.ends[group - 1]) if group else 0
         return f"{self.paths[self.index.file_of[group]]}/{start + row - before}"
 
-    def _place(self, index: int) -> tuple[int, int]:
+    def _locate(self, index: int) -> tuple[int, int]:
         group = int(np.searchsorted(self.index.ends, index, side="right"))
         return group, index - (int(self.index.ends[group - 1]) if group else 0)
 
@@ -86,7 +86,7 @@ class ParquetSource:
 def open_parquet(
     train: Sequence[str], val: Sequence[str] = (), *, max_pixels: int = MAX_PIXELS
 ) -> tuple[ParquetSource, ParquetSource | None]:
-    """The images of some parquet files and of others, with common classes."""
+    """The images of train and val files, with common classes."""
     columns = _columns(train[0], _open(train[0]).schema_arrow)
     parts = [(paths, _indexed(paths, columns)) for paths in (train, val) if paths]
     classes, labels = number_classes([index.numbers for _, index in parts], columns.classes)
@@ -113,16 +113,16 @@ def _open(path: str) -> Any:
         raise UserError(f"Cannot read parquet file {path}: {reason}; copy or download it again.") from None
 
 
-# A forked process opens files of its own: its number is part of the key.
+# The process id is part of the key: a forked process opens its own files.
 @lru_cache(maxsize=8)
-def _kept_file(path: str, process: int) -> Any:  # noqa: ARG001
+def _cached_file(path: str, pid: int) -> Any:  # noqa: ARG001
     return _open(path)
 
 
 @lru_cache(maxsize=2)
-def _row_group(path: str, column: str, group: int, process: int) -> Any:
+def _row_group(path: str, column: str, group: int, pid: int) -> Any:
     """The images of a row group."""
-    return _kept_file(path, process).read_row_group(group, columns=[column], use_threads=False).column(0)
+    return _cached_file(path, pid).read_row_group(group, columns=[column], use_threads=False).column(0)
 
 
 def _indexed(paths: Sequence[str], columns: Columns) -> Index:
@@ -131,7 +131,7 @@ def _indexed(paths: Sequence[str], columns: Columns) -> Index:
         file = _open(path)
         if _columns(path, file.schema_arrow).image != columns.image:
             raise UserError(
-                f"Parquet file {path} has no image column '{columns.image.partition('.')[0]}' as others do."
+                f"Parquet file {path} has no image column '{columns.image.partition('.')[0]}', which the others have."
             )
         metadata = file.metadata
         files += [i] * metadata.num_row_groups
@@ -171,7 +171,7 @@ def _columns(path: str, schema: Any) -> Columns:
 
 
 def _rank(name: str, features: dict[str, Any]) -> tuple[bool, ...]:
-    return (*(name != first for first in FIRST_NAMES), features.get(name, {}).get("_type") != "Image")
+    return (*(name != preferred for preferred in PREFERRED_NAMES), features.get(name, {}).get("_type") != "Image")
 
 
 def _image_leaf(field: Any) -> str | None:
@@ -188,7 +188,7 @@ def _is_binary(kind: Any) -> bool:
 
 
 def _features(schema: Any) -> dict[str, Any]:
-    """What Hugging Face's `datasets` says of the columns."""
+    """The columns' features in the metadata of Hugging Face's `datasets`."""
     try:
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
         return {name: value for name, value in features.items() if isinstance(value, dict)}

@@ -1,4 +1,4 @@
-"""Millions of paths in a few arrays: loader processes share those, but would each copy a list of strings."""
+"""Millions of paths in a few arrays, which loader processes share; each would copy a list of strings."""
 
 import os
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Files(NamedTuple):
 
     root: str
     folders: Names
-    folder_of: NDArray[np.int32]  # of each file, its place in `folders`
+    folder_of: NDArray[np.int32]  # index in `folders` of each file
     names: Names
 
     def path(self, index: int) -> str:
@@ -62,5 +62,5 @@ class Files(NamedTuple):
 
 
 def readable(name: str) -> str:
-    """A name for print: bytes that are no text become question marks."""
+    """A name for printing: bytes that are not text are replaced."""
     return os.fsencode(name).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Public data sets in the layout in which they are published. Nothing is downloaded."""
+"""Public data sets in their published layouts. Nothing is downloaded."""
 
 import pickle
 import warnings
@@ -16,11 +16,11 @@ from scfs.data.fine_grained import open_aircraft, open_cars, open_cub, open_pets
 from scfs.data.voc import open_voc
 from scfs.errors import UserError
 
-IMAGENETTE = ("imagenette2", "imagenette2-320", "imagenette2-160")  # the largest there is, is used
+IMAGENETTE = ("imagenette2", "imagenette2-320", "imagenette2-160")  # the largest one found is used
 
 
 class ArraySource:
-    """Images that are all in memory, with labels."""
+    """Labelled images in memory."""
 
     def __init__(self, title: str, pixels: NDArray[np.uint8], labels: NDArray[np.int32], classes: tuple[str, ...]):
         self.title, self.pixels, self.labels, self.classes = title, pixels, labels, classes
@@ -42,19 +42,19 @@ class ArraySource:
 
 
 def open_cifar10(root: Path, *, with_val: bool, max_pixels: int) -> tuple[ArraySource, ArraySource | None]:  # noqa: ARG001
-    """CIFAR-10 by torchvision: its train and test images."""
+    """CIFAR-10, read by torchvision: its train and test images."""
     return _cifar("CIFAR10", "cifar10", root, with_val)
 
 
 def open_cifar100(root: Path, *, with_val: bool, max_pixels: int) -> tuple[ArraySource, ArraySource | None]:  # noqa: ARG001
-    """CIFAR-100 by torchvision: its train and test images, with the fine classes."""
+    """CIFAR-100, read by torchvision: its train and test images, with the fine classes."""
     return _cifar("CIFAR100", "cifar100", root, with_val)
 
 
 def open_imagenette(root: Path, *, with_val: bool, max_pixels: int) -> tuple[FileSource, FileSource | None]:
-    """Imagenette, of whatever size: its train and val images."""
-    places = [root / name for name in IMAGENETTE] + [root]
-    found = [place for place in places if (place / "train").is_dir() and (place / "val").is_dir()]
+    """Imagenette, in any size: its train and val images."""
+    folders = [root / name for name in IMAGENETTE] + [root]
+    found = [folder for folder in folders if (folder / "train").is_dir() and (folder / "val").is_dir()]
     if not found:
         raise UserError(f"No Imagenette under {root}; expected imagenette2, -320 or -160 with train and val folders.")
     train = read_folder(found[0] / "train", max_pixels=max_pixels)
@@ -85,7 +85,7 @@ def _cifar(kind: str, title: str, root: Path, with_val: bool) -> tuple[ArraySour
 
     def part(train: bool) -> ArraySource:
         try:
-            with warnings.catch_warnings():  # NumPy's about pickles as old as these
+            with warnings.catch_warnings():  # NumPy warns about pickles this old
                 warnings.simplefilter("ignore")
                 data = dataset(str(root), train=train, download=False)
         except (RuntimeError, OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError):

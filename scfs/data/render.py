@@ -1,4 +1,4 @@
-"""From a drawn view to pixels, twice: the reference path and a fast one, equal within the tolerances of the tests."""
+"""Render drawn views to pixels in two ways, reference and fast, which agree within the tolerances of the tests."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ Pixels = NDArray[np.uint8]  # (H, W, 3), RGB
 
 SOLARIZE_FROM = 128
 BLUR_RADII = (0.1, 2.0)
-GREY = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601, as Pillow's and OpenCV's
+GREY = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601, as in Pillow and OpenCV
 IDENTITY = np.eye(3, dtype=np.float32)
 LEVELS = np.arange(256)
 
@@ -24,14 +24,14 @@ class ViewDraw(NamedTuple):
 
     box: tuple[int, int, int, int]  # top, left, height, width, in pixels
     flip: bool
-    jitter: tuple[tuple[str, float], ...]  # operations and their factors, in order; none: no jitter
+    jitter: tuple[tuple[str, float], ...]  # operations and their factors, in order; empty: no jitter
     grey: bool
     blur_radius: float | None
     solarize: bool
 
 
 def render_reference(image: Image.Image, draw: ViewDraw, size: int) -> Pixels:
-    """One drawn view (size, size, 3), by torchvision on PIL images and Pillow's blur, as DINO composes them."""
+    """One drawn view (size, size, 3), with torchvision on PIL images and Pillow's blur, as composed in DINO."""
     view = F.resized_crop(image, *draw.box, size=[size, size], interpolation=InterpolationMode.BICUBIC)
     if draw.flip:
         view = F.horizontal_flip(view)
@@ -47,7 +47,7 @@ def render_reference(image: Image.Image, draw: ViewDraw, size: int) -> Pixels:
 
 
 def render_fast(image: Pixels, draw: ViewDraw, size: int) -> Pixels:
-    """The same view from an image (H, W, 3): torch's vectorised resize, and OpenCV for the rest.
+    """The same view from an image (H, W, 3), with torch's vectorised resize, and OpenCV for the rest.
 
     Written by hand because ten views of a photo cost more than a small network's step on the reference path.
     """
@@ -66,10 +66,10 @@ def render_fast(image: Pixels, draw: ViewDraw, size: int) -> Pixels:
 
 
 def resize(image: Pixels, box: tuple[int, int, int, int], size: int) -> Pixels:
-    """A box of an image at (size, size), bicubic with antialiasing as Pillow's."""
+    """A box of an image at (size, size), bicubic with antialiasing, as in Pillow."""
     top, left, height, width = box
-    crop = torch.from_numpy(image[top : top + height, left : left + width].copy())  # whole, which its fast path wants
-    channels_last = crop.unsqueeze(0).permute(0, 3, 1, 2)  # in this order, or its strides do not say so
+    crop = torch.from_numpy(image[top : top + height, left : left + width].copy())  # contiguous, for torch's fast path
+    channels_last = crop.unsqueeze(0).permute(0, 3, 1, 2)  # in this order, or the strides are not recognised
     resized = torch.nn.functional.interpolate(channels_last, (size, size), mode="bicubic", antialias=True)
     return resized[0].permute(1, 2, 0).numpy()
 
@@ -91,22 +91,22 @@ def adjust_saturation(view: Pixels, factor: float) -> Pixels:
 
 
 def adjust_hue(view: Pixels, factor: float) -> Pixels:
-    """Turn the hues; a factor of 1 would be a full turn."""
+    """Rotate the hues; a factor of 1 is a full turn."""
     hsv = cv2.cvtColor(view, cv2.COLOR_RGB2HSV_FULL)
-    turn = np.zeros(hsv.shape[1:], np.uint8)  # of one row
-    turn[:, 0] = int(factor * 255) % 256
-    hsv += turn  # wraps around, as hues do
+    shift = np.zeros(hsv.shape[1:], np.uint8)  # for one row
+    shift[:, 0] = int(factor * 255) % 256
+    hsv += shift  # wraps around, as hues do
     return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
 
 
 def blur(view: Pixels, radius: float) -> Pixels:
-    """A Gaussian of that deviation."""
+    """Gaussian blur; the radius is the standard deviation."""
     kernel = cv2.getGaussianKernel(2 * round(2.5 * radius) + 1, radius, cv2.CV_32F)
     return cv2.sepFilter2D(view, -1, kernel, kernel, borderType=cv2.BORDER_REPLICATE)  # a third of GaussianBlur's time
 
 
 def _scaled(view: Pixels, factor: float, offset: float) -> Pixels:
-    """Levels times a factor plus an offset, cut off as Pillow does where OpenCV would round."""
+    """Levels times a factor plus an offset, truncated as in Pillow, where OpenCV would round."""
     return cv2.addWeighted(view, factor, view, 0, offset - 0.499)
 
 

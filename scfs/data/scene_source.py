@@ -12,10 +12,10 @@ Split = Literal["train", "val"]
 
 
 class SceneSource:
-    """The embedded data set: every image is painted when it is first asked for, and kept.
+    """The built-in data set: every image is painted on first access, and cached.
 
-    Painting costs as much as cutting the views, so the pixels, boxes and masks are kept in memory that forked loader
-    processes share (51 kB a scene); a process that is not forked keeps its own.
+    Painting costs as much as cropping the views, so pixels, boxes and masks are cached in memory that forked loader
+    processes share (51 kB per scene); a process that is not forked has its own cache.
     """
 
     classes = object_classes = CLASSES
@@ -26,7 +26,7 @@ class SceneSource:
 
     def __init__(self, split: Split, size: int):
         self.split, self.size = split, size
-        self._keep()
+        self._allocate()
 
     def __len__(self) -> int:
         return self.size
@@ -36,9 +36,9 @@ class SceneSource:
 
     def __setstate__(self, state: tuple[Split, int]) -> None:
         self.split, self.size = state
-        self._keep()
+        self._allocate()
 
-    def _keep(self) -> None:
+    def _allocate(self) -> None:
         self.pixels = np.frombuffer(mmap.mmap(-1, self.size * SIZE * SIZE * 3), np.uint8)
         self.pixels = self.pixels.reshape(self.size, SIZE, SIZE, 3)
         self.boxes = np.frombuffer(mmap.mmap(-1, self.size * 16), np.float32).reshape(self.size, 4)
@@ -50,7 +50,7 @@ class SceneSource:
             scene = render_scene(self.seed, self.split, index)
             self.pixels[index], self.boxes[index] = scene.image, scene.boxes[0]
             self.bits[index] = np.packbits(scene.masks)
-            self.painted[index] = True  # after the others: other processes may be looking
+            self.painted[index] = True  # last, because other processes may be reading
 
     def image(self, index: int) -> Image.Image:
         """The scene as an image."""
@@ -62,7 +62,7 @@ class SceneSource:
         return scene_label(self.seed, self.split, index)
 
     def name(self, index: int) -> str:
-        """The split and the number in it."""
+        """The split and the index in it."""
         return f"scenes/{self.split}/{index}"
 
     def objects(self, index: int) -> Objects:
@@ -78,7 +78,7 @@ class SceneSource:
         )
 
     def masks(self, index: int) -> NDArray[np.bool_]:
-        """The mask of what is visible of the object: (1, H, W)."""
+        """The mask of the object's visible part: (1, H, W)."""
         self._paint(index)
         return self._mask(index)
 
@@ -90,5 +90,5 @@ class SceneSource:
         return SIZE, SIZE
 
     def image_id(self, index: int) -> int:
-        """The number in the split."""
+        """The index in the split."""
         return index

@@ -1,13 +1,12 @@
-"""The embedded data set: generated scenes with labels, boxes and masks.
+"""The built-in data set: generated scenes with labels, boxes and masks.
 
 Every scene is a pure function of (seed, split, index), so nothing is stored or downloaded. One object whose shape
 and pattern together decide its class (each shape has two patterns and each pattern two shapes) lies on a patchwork of
-textures among things that are of no class. Small views therefore often hold background only: the case the paper's
-search is for.
+textures among distractors. Small views therefore often show only background: the case that the paper's search is for.
 
 The patchwork is meant to keep the set learnable without labels. Its colors and textures change inside a scene and
-follow the same distribution in all of them, so two views of a scene share little background, and the object is the
-thing they have in common.
+follow the same distribution in all of them, so two views of a scene share little background, and what they have in
+common is the object.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Scene(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """Something to paint. Lengths are in units of the image's width, so that a scene looks alike at every size."""
+    """Something to paint. Lengths are in units of the image's width, so that a scene looks the same at every size."""
 
     shape: str
     pattern: str
@@ -82,7 +81,7 @@ def render_scene(seed: int, split: str, index: int, size: int = SIZE) -> Scene:
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     box = np.array([[columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]], np.float32)
     image = np.empty((size, size, 3), np.uint8)
-    for channel in range(3):  # three times as fast as a transpose
+    for channel in range(3):  # a third of a transpose's time
         image[..., channel] = canvas[channel]
     return Scene(image, label, box, mask[None])
 
@@ -127,10 +126,10 @@ def _background(rng: np.random.Generator, size: int) -> Array:
     half = (size + 1) // 2
     x = _grid(half)[None, :] + 0.12 * _noise(rng, 6, 6, half)
     y = _grid(half)[:, None] + 0.12 * _noise(rng, 6, 6, half)
-    # One seat per jittered cell of a 3 x 3 grid: every part of every scene has its own region.
-    seats = (np.stack(np.divmod(np.arange(9), 3), -1) + rng.uniform(0, 1, (9, 2))) / 3
-    # The seat a point is nearest to is also the one with the largest x sx + y sy - (sx^2 + sy^2) / 2.
-    planes = np.column_stack([seats, -(seats**2).sum(1) / 2]).astype(np.float32)
+    # Voronoi regions: one site per jittered cell of a 3 x 3 grid, so every part of every scene has its own region.
+    sites = (np.stack(np.divmod(np.arange(9), 3), -1) + rng.uniform(0, 1, (9, 2))) / 3
+    # The site nearest to a point is also the one with the largest x sx + y sy - (sx^2 + sy^2) / 2.
+    planes = np.column_stack([sites, -(sites**2).sum(1) / 2]).astype(np.float32)
     weights = (800 * planes) @ np.stack([x, y, np.ones_like(x)]).reshape(3, -1)  # (9, half * half)
     weights -= weights.max(0)
     np.exp(weights, out=weights)
@@ -235,7 +234,7 @@ def _figure(pattern: str, x: Array, y: Array, phase: tuple[float, float]) -> Arr
 
 
 def _paint(canvas: Array, mask: NDArray[np.bool_], thing: Thing, *, is_object: bool) -> None:
-    """Paint a thing and its shadow in place, on its own rectangle only; put an object into the mask, else clear it."""
+    """Paint a thing and its shadow in place, on its own rectangle only; add an object to the mask, else clear it."""
     size = len(mask)
     reach = 1.6 * thing.radius
     columns, rows = (slice(max(0, int((c - reach) * size)), math.ceil((c + reach) * size)) for c in thing.center)
@@ -261,7 +260,7 @@ def _paint(canvas: Array, mask: NDArray[np.bool_], thing: Thing, *, is_object: b
 
 
 def _light(rng: np.random.Generator, canvas: Array) -> None:
-    """Contrast, exposure and light falling off across the scene, and the step from [0, 1] to [0, 255], in place."""
+    """Contrast, exposure and light falling off across the scene, and scaling from [0, 1] to [0, 255], in place."""
     grid = _grid(canvas.shape[1]) - 0.5
     contrast, exposure = rng.uniform(0.7, 1.1), rng.uniform(0.75, 1.25)
     across, down = _pair(rng, -0.5, 0.5)

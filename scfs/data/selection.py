@@ -29,30 +29,32 @@ class Subset:
         return self.source.image(int(self.members[index]))
 
     def label(self, index: int) -> int:
-        """The image's class, as a place in `classes`."""
+        """The image's class, as an index in `classes`."""
         return int(self.labels[index])
 
     def name(self, index: int) -> str:
-        """What the whole source calls it."""
+        """The image's name in the whole source."""
         return self.source.name(int(self.members[index]))
 
 
-def choose_classes(source: Source, wanted: Sequence[str], *, origin: str) -> Subset:
-    """The images of some classes, whose labels become places in `wanted`. `origin` is what wanted them."""
+def choose_classes(source: Source, names: Sequence[str], *, origin: str) -> Subset:
+    """The images of the named classes, with labels as indices in `names`. `origin` is where they are listed."""
     if not source.classes:
-        raise UserError(f"The classes of {origin} cannot be chosen: the images have no labels; leave data.classes out.")
-    place = {name: i for i, name in enumerate(wanted)}
-    for name in wanted:
+        raise UserError(f"The classes of {origin} cannot be chosen: the images have no labels; omit data.classes.")
+    class_index = {name: i for i, name in enumerate(names)}
+    for name in names:
         if name not in source.classes:
             nearest = difflib.get_close_matches(name, source.classes, n=1, cutoff=0)
-            raise UserError(f"{origin} names class '{name}', which the data does not have; is '{nearest[0]}' meant?")
-    labels = np.array([place.get(name, -1) for name in source.classes], np.int32)[labels_of(source)]
+            raise UserError(
+                f"{origin} names class '{name}', which the data does not have; did you mean '{nearest[0]}'?"
+            )
+    labels = np.array([class_index.get(name, -1) for name in source.classes], np.int32)[labels_of(source)]
     members = np.flatnonzero(labels >= 0)
-    return Subset(source, members, labels[members], tuple(wanted))
+    return Subset(source, members, labels[members], tuple(names))
 
 
 def every_fifth(source: Source) -> tuple[Subset, Subset]:
-    """A source without the fifth, tenth, ... image of each class, and those images."""
+    """A source split in two: without every fifth image of each class, and those images."""
     labels = labels_of(source)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], labels[order])  # where each image's class begins
@@ -71,7 +73,7 @@ def split_by(source: Source, chosen: NDArray[np.bool_]) -> tuple[Subset, Subset]
 
 
 def class_balanced(source: Source, fraction: float, seed: int) -> Subset:
-    """A fraction of the images of each class, at least one, drawn by seed."""
+    """A fraction of the images of each class, at least one, drawn with the seed."""
     labels, chosen = labels_of(source), []
     random = np.random.default_rng(seed)
     for label, name in enumerate(source.classes):
@@ -84,7 +86,7 @@ def class_balanced(source: Source, fraction: float, seed: int) -> Subset:
 
 
 def named_in(source: Source, names: Sequence[str], *, origin: str) -> Subset:
-    """The images that a list names by their file names, as SimCLRv2's published lists do, or by CLASS/NAME.
+    """The images listed by file name, as in SimCLRv2's published lists, or by CLASS/NAME.
 
     `origin` is the list.
     """
@@ -93,25 +95,25 @@ def named_in(source: Source, names: Sequence[str], *, origin: str) -> Subset:
     def key(name: str) -> str:
         return "/".join(PurePath(name).parts[-parts:])
 
-    place: dict[str, int] = {}
-    twice: set[str] = set()
+    index_of: dict[str, int] = {}
+    duplicates: set[str] = set()
     for i in range(len(source)):
-        if place.setdefault(key(source.name(i)), i) != i:
-            twice.add(key(source.name(i)))
+        if index_of.setdefault(key(source.name(i)), i) != i:
+            duplicates.add(key(source.name(i)))
     for name in names:
-        if key(name) in twice:
-            raise UserError(f"{origin} names '{name}', and several images are called so; write CLASS/NAME in it.")
-    if absent := [name for name in names if key(name) not in place]:
+        if key(name) in duplicates:
+            raise UserError(f"{origin} names '{name}', which several images are called; write CLASS/NAME instead.")
+    if absent := [name for name in names if key(name) not in index_of]:
         raise UserError(
             f"{len(absent)} of the {len(names)} images that {origin} names are not among the training images, the "
             f"first '{absent[0]}'; give the list of this data set."
         )
-    members = np.array([place[key(name)] for name in names])
+    members = np.array([index_of[key(name)] for name in names])
     return Subset(source, members, labels_of(source)[members], source.classes)
 
 
-def hold_out(source: Source, share: float, seed: int) -> NDArray[np.bool_]:
-    """Which images to hold out: about that share of each class, at least one and never all, drawn by seed."""
+def hold_out(source: Source, fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Which images to hold out: about that fraction of each class, at least one and never all, drawn with the seed."""
     labels, held = labels_of(source), np.zeros(len(source), np.bool_)
     random = np.random.default_rng(seed)
     for label, name in enumerate(source.classes):
@@ -121,7 +123,7 @@ def hold_out(source: Source, share: float, seed: int) -> NDArray[np.bool_]:
                 f"Class '{name}' has a single labelled image, and one of each class must be held out to choose "
                 "settings on; label more, or, for finetune, give one of --rates and one of --weight_decays."
             )
-        count = min(max(1, round(share * len(members))), len(members) - 1)
+        count = min(max(1, round(fraction * len(members))), len(members) - 1)
         held[random.permutation(members)[: max(0, count)]] = True
     return held
 

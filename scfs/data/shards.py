@@ -17,7 +17,7 @@ from scfs.data.tar_members import Member, tar_members
 from scfs.errors import UserError
 
 ENDINGS = tuple(suffix[1:].encode() for suffix in SUFFIXES)
-KEPT = {"stamps", "shard_of", "offsets", "sizes", "numbers", "names", "name_ends"}
+ARRAYS = {"stamps", "shard_of", "offsets", "sizes", "numbers", "names", "name_ends"}
 
 
 class Sample(NamedTuple):
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 class ShardSource:
-    """Images of WebDataset tar shards, read at any place; labels are the numbers in `.cls` members."""
+    """Images of WebDataset tar shards, with random access; labels are the numbers in `.cls` members."""
 
     def __init__(
         self, paths: Sequence[str], index: Arrays, labels: Labels, classes: tuple[str, ...], *, max_pixels: int
@@ -44,7 +44,7 @@ class ShardSource:
         """The decoded member."""
         name, size = self.name(index), int(self.sizes[index])
         try:
-            # Opened anew each time, as image files are: nothing to share with other processes, to count or to pickle.
+            # Opened for each image, as image files are: no handles to share between processes, to limit or to pickle.
             with Path(self.paths[self.shard_of[index]]).open("rb", buffering=0) as file:
                 data = os.pread(file.fileno(), size, int(self.offsets[index]))
         except OSError as error:
@@ -54,7 +54,7 @@ class ShardSource:
         return decode(data, name=name, max_pixels=self.max_pixels)
 
     def label(self, index: int) -> int:
-        """The place of the sample's number among all numbers."""
+        """The sample's class: the index of its number among all numbers."""
         return int(self.labels[index])
 
     def name(self, index: int) -> str:
@@ -65,7 +65,7 @@ class ShardSource:
 def open_shards(
     train: Sequence[str], val: Sequence[str] = (), *, max_pixels: int = MAX_PIXELS
 ) -> tuple[ShardSource, ShardSource | None]:
-    """The images of some shards and of others, with common classes."""
+    """The images of train and val shards, with common classes."""
     parts = [(paths, index_shards(paths)) for paths in (train, val) if paths]
     classes, labels = number_classes([index["numbers"] for _, index in parts])
     sources = [ShardSource(*part, own, classes, max_pixels=max_pixels) for part, own in zip(parts, labels, strict=True)]
@@ -73,15 +73,15 @@ def open_shards(
 
 
 def index_shards(paths: Sequence[str], *, min_cached: int = MIN_CACHED) -> Arrays:
-    """Where each image of the shards lies; kept for the next start if there are many."""
+    """The location of each image in the shards; cached for the next start if there are many."""
     key = ("shards", *map(os.path.abspath, paths), *SUFFIXES)
     try:
         stamps = np.array([_stamp(os.stat(path)) for path in paths], np.int64)  # noqa: PTH116 - for speed
     except OSError as error:
         raise UserError(f"Cannot read shard {error.filename}: {error.strerror}.") from None
-    kept = load_arrays(*key)
-    if kept is not None and kept.keys() == KEPT and np.array_equal(kept["stamps"], stamps):
-        return kept
+    cached = load_arrays(*key)
+    if cached is not None and cached.keys() == ARRAYS and np.array_equal(cached["stamps"], stamps):
+        return cached
     settled = stamps[:, 1:3].max() < time.time_ns() - SETTLED_NS
     arrays = {"stamps": stamps, **_indexed(paths)}
     if settled and len(arrays["offsets"]) >= min_cached:
@@ -120,12 +120,12 @@ def _index_one(path: str) -> Arrays:
 
 
 def _samples(path: str, file: int) -> Iterator[Sample]:
-    """WebDataset's: consecutive members whose paths agree up to the first dot of the file name."""
+    """WebDataset's samples: consecutive members whose paths agree up to the first dot of the file name."""
     last, group = b"", dict[bytes, Member]()
     for member in tar_members(path, file):
         folder, slash, name = member.name.rpartition(b"/")
         stem, _, ending = name.partition(b".")
-        if not stem or not ending:  # hidden, or without a kind
+        if not stem or not ending:  # hidden, or without a suffix
             continue
         if (key := folder + slash + stem) != last:
             yield from _sample(file, group)

@@ -25,41 +25,41 @@ ANNOTATED = {"voc": open_annotated_voc, "coco": open_annotated_coco}
 
 
 class Source(Protocol):
-    """Where images come from: numbered RGB images, with labels if there are classes."""
+    """A sequence of RGB images, with labels if there are classes."""
 
-    classes: tuple[str, ...]  # empty when the images have no labels
+    classes: tuple[str, ...]  # empty if the images have no labels
 
     def __len__(self) -> int: ...
 
     def image(self, index: int) -> Image.Image:
-        """The image as RGB; `decode.Unreadable` if it is damaged or gone."""
+        """The image as RGB; `decode.Unreadable` if it is damaged or missing."""
 
     def label(self, index: int) -> int:
-        """The image's class, as a place in `classes`."""
+        """The image's class, as an index in `classes`."""
 
     def name(self, index: int) -> str:
-        """What to call the image in a log: its path, or archive and member."""
+        """The image's name in logs: its path, or archive and member."""
 
 
 class AnnotatedSource(Source, Protocol):
     """A source that also knows which objects are in its images."""
 
     object_classes: tuple[str, ...]
-    category_ids: tuple[int, ...]  # of each class, its id in the annotation file; COCO's are not consecutive
+    category_ids: tuple[int, ...]  # of the classes, in the annotation file; COCO's are not consecutive
     has_masks: bool
-    notes: tuple[str, ...]  # sentences for the user: which annotations are left out or changed
+    notes: tuple[str, ...]  # for the user: which annotations are left out or changed
 
     def objects(self, index: int) -> Objects:
         """The objects in the image, N of them; there may be none."""
 
     def masks(self, index: int) -> NDArray[np.bool_] | None:
-        """Their masks (N, H, W), decoded when asked for; None if the source has none."""
+        """Their masks (N, H, W), decoded on each call; None if the source has none."""
 
     def image_size(self, index: int) -> tuple[int, int]:
         """Width and height, without reading the image."""
 
     def image_id(self, index: int) -> int:
-        """The image's id in the annotation file, as COCO's evaluation wants it; elsewhere its index."""
+        """The image's id in the annotation file, as COCO's evaluation expects it; elsewhere its index."""
 
 
 def open_train(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) -> Source:
@@ -74,47 +74,49 @@ def open_train(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) 
 
 
 def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) -> tuple[Source, Source]:
-    """Labelled images to learn from and to score, with the same classes.
+    """Labelled images for training and for evaluation, with the same classes.
 
-    Where there is no val split, every fifth image of a class is scored and the others are learnt from.
+    Without a val split, every fifth image of each class is for evaluation and the others are for training.
     """
     train, val = _open(source, with_val=True, max_pixels=max_pixels)
     if not train.classes:
         raise UserError(
-            f"The images under {source} have no labels: scoring needs class folders, or labels in a list, in shards or "
-            "in parquet files."
+            f"The images under {source} have no labels: evaluation needs class folders, or labels in a list, in shards "
+            "or in parquet files."
         )
     if classes:
-        wanted = read_names(Path(classes).expanduser())
-        train = choose_classes(train, wanted, origin=classes)
-        val = val if val is None else choose_classes(val, wanted, origin=classes)
+        names = read_names(Path(classes).expanduser())
+        train = choose_classes(train, names, origin=classes)
+        val = val if val is None else choose_classes(val, names, origin=classes)
     if val is None:
         return every_fifth(train)
     if train.classes != val.classes:
-        odd = sorted(set(train.classes) ^ set(val.classes))
-        raise UserError(f"The classes of the train and val images of {source} differ ({odd[0]!r} is in one only).")
+        unmatched = sorted(set(train.classes) ^ set(val.classes))
+        raise UserError(
+            f"The classes of the train and val images of {source} differ ({unmatched[0]!r} is in only one of them)."
+        )
     return train, val
 
 
 def open_annotated(source: str, *, max_pixels: int = MAX_PIXELS) -> tuple[AnnotatedSource, AnnotatedSource]:
-    """Images with boxes and perhaps masks to learn from and to score."""
+    """Images with boxes and perhaps masks, for training and for evaluation."""
     if (sizes := _scene_sizes(source)) is not None:
         return SceneSource("train", sizes[0]), SceneSource("val", sizes[1])
-    kind, colon, place = source.partition(":")
+    kind, colon, folder = source.partition(":")
     if not colon or kind not in ANNOTATED:
         raise UserError(f"'{source}' has no boxes or masks; give scenes, voc:FOLDER or coco:FOLDER.")
-    return ANNOTATED[kind](_public_folder(kind, place), max_pixels=max_pixels)
+    return ANNOTATED[kind](_public_folder(kind, folder), max_pixels=max_pixels)
 
 
 def _open(source: str, *, with_val: bool, max_pixels: int) -> tuple[Source, Source | None]:
-    """The train images of a source, and its val images if they are wanted and there."""
+    """The train images of a source, and its val images if requested and available."""
     if not source:
         raise UserError("data.source is not set; give a folder of images or 'scenes'.")
     if (sizes := _scene_sizes(source)) is not None:
         return SceneSource("train", sizes[0]), SceneSource("val", sizes[1])
-    kind, colon, place = source.partition(":")
+    kind, colon, folder = source.partition(":")
     if colon and kind in PUBLIC:
-        return PUBLIC[kind](_public_folder(kind, place), with_val=with_val, max_pixels=max_pixels)
+        return PUBLIC[kind](_public_folder(kind, folder), with_val=with_val, max_pixels=max_pixels)
     path = Path(source).expanduser()
     if path.is_dir():
         archives = archives_in(path)
@@ -140,7 +142,7 @@ def _open_folder(root: Path, *, with_val: bool, max_pixels: int) -> tuple[Source
 def _open_archives(paths: list[str], *, with_val: bool, max_pixels: int) -> tuple[Source, Source | None]:
     for path in paths:
         if path.lower().endswith(COMPRESSED):
-            raise UserError(f"Shard {path} is compressed; unpack it to a plain .tar, which can be read at any place.")
+            raise UserError(f"Shard {path} is compressed; unpack it to a plain .tar, which allows random access.")
     endings = {Path(path).suffix.lower() for path in paths}
     if endings not in ({TAR}, {PARQUET}):
         raise UserError(
@@ -152,10 +154,10 @@ def _open_archives(paths: list[str], *, with_val: bool, max_pixels: int) -> tupl
     return opener(train, val if with_val else [], max_pixels=max_pixels)
 
 
-def _public_folder(kind: str, place: str) -> Path:
-    if not place:
-        raise UserError(f"'{kind}:' does not say where; write {kind}:FOLDER.")
-    if not (folder := Path(place).expanduser()).is_dir():
+def _public_folder(kind: str, name: str) -> Path:
+    if not name:
+        raise UserError(f"'{kind}:' has no folder; write {kind}:FOLDER.")
+    if not (folder := Path(name).expanduser()).is_dir():
         raise UserError(f"No folder at {folder}; write {kind}:FOLDER with the folder of the data set.")
     return folder
 
@@ -163,9 +165,9 @@ def _public_folder(kind: str, place: str) -> Path:
 def _unknown(source: str) -> UserError:
     if "://" in source:
         return UserError(f"{source} is not on this machine; download it and give its folder.")
-    kind, colon, place = source.partition(":")
+    kind, colon, folder = source.partition(":")
     if colon and (nearest := difflib.get_close_matches(kind, [*PUBLIC, "scenes"], n=1)):
-        return UserError(f"'{kind}' is not a data set that scfs knows; did you mean '{nearest[0]}:{place}'?")
+        return UserError(f"'{kind}' is not a data set that scfs knows; did you mean '{nearest[0]}:{folder}'?")
     if Path(source).expanduser().is_file():
         return UserError(f"{source} is not a data source; give a folder, a .txt list, .tar shards or .parquet files.")
     return UserError(f"No folder at {source}; give a folder of images, another data source or 'scenes'.")

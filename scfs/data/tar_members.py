@@ -1,4 +1,4 @@
-"""Where the members of a tar file lie, without reading them. Python's tarfile takes four times as long."""
+"""Locate the members of a tar file without reading them, in a quarter of the time that Python's tarfile takes."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class Member(NamedTuple):
 
 
 def tar_members(path: str, file: int) -> Iterator[Member]:
-    """The regular files of an open tar file, in order; a `UserError` unless it is whole."""
+    """The regular files of an open tar file, in order; a `UserError` unless it is complete."""
     length, offset, extra = os.fstat(file).st_size, 0, dict[str, bytes]()
     while any(header := os.pread(file, BLOCK, offset)):
         _check(path, header, offset)
@@ -44,7 +44,7 @@ def tar_members(path: str, file: int) -> Iterator[Member]:
 
 def _check(path: str, header: bytes, offset: int) -> None:
     if offset == 0 and header.startswith(COMPRESSED_STARTS):
-        raise UserError(f"Shard {path} is compressed; unpack it to a plain .tar, which can be read at any place.")
+        raise UserError(f"Shard {path} is compressed; unpack it to a plain .tar, which allows random access.")
     if len(header) < BLOCK:
         raise _cut_short(path)
     try:  # the checksum counts its own field as spaces
@@ -52,11 +52,11 @@ def _check(path: str, header: bytes, offset: int) -> None:
     except ValueError:
         whole = False
     if not whole:
-        raise UserError(f"Shard {path} is not a tar file or is damaged at byte {offset}; copy or make it again.")
+        raise UserError(f"Shard {path} is not a tar file or is damaged at byte {offset}; copy or create it again.")
 
 
 def _cut_short(path: str) -> UserError:
-    return UserError(f"Shard {path} is cut short; copy or make it again.")
+    return UserError(f"Shard {path} is cut short; copy or create it again.")
 
 
 def _number(field: bytes) -> int:
@@ -73,12 +73,12 @@ def _name(header: bytes) -> bytes:
 
 
 def _pax(path: str, records: bytes) -> dict[str, bytes]:
-    """Records of the form `LENGTH KEY=VALUE` and a line feed; of interest are path and size."""
+    """Records of the form `LENGTH KEY=VALUE` and a line feed; only path and size are used."""
     found = {}
     while records:
         digits, _, rest = records.partition(b" ")
         if not digits.isdigit() or not len(digits) < int(digits) <= len(records):
-            raise UserError(f"Shard {path} has a damaged header; copy or make it again.")
+            raise UserError(f"Shard {path} has a damaged header; copy or create it again.")
         key, _, value = rest[: int(digits) - len(digits) - 2].partition(b"=")
         if key == b"path" or (key == b"size" and value.isdigit()):
             found[key.decode()] = value

@@ -1,6 +1,6 @@
 """The policy on images that cannot be read.
 
-Another image stands in for one (training), or it is left out (evaluation); each is named once; too many stop the work.
+Training replaces them by other images, evaluation leaves them out; each is reported once; too many are an error.
 """
 
 import math
@@ -21,7 +21,7 @@ MAX_TRIES = 100  # images to try in place of one that cannot be read
 
 
 def readable_image(source: Source, index: int) -> tuple[Image.Image, int, list[str]]:
-    """The image at an index or, where it cannot be read, the next one that can; its index, and what cannot be read."""
+    """The image at an index or, where it cannot be read, the next one that can; its index, and the problems."""
     unreadable: list[str] = []
     for candidate in range(index, index + min(MAX_TRIES, len(source))):
         try:
@@ -37,21 +37,21 @@ def num_allowed(num_images: int, max_fraction: float = MAX_UNREADABLE) -> int:
     return min(max(int(max_fraction * num_images), ALWAYS_ALLOWED), less_than_half)
 
 
-class Unreadables:
-    """Images that could not be read: names each once, counts those of an epoch, and stops at too many.
+class UnreadableImages:
+    """Images that could not be read: reports each once, counts them per epoch, and raises a `UserError` at too many.
 
-    With a `path`, every name is written to that file, and those it has from before are known.
+    With a `path`, every one is written to that file, and those already in it are not reported again.
     """
 
     def __init__(self, num_images: int, *, max_fraction: float = MAX_UNREADABLE, path: Path | None = None):
         self.num_images, self.max_fraction, self.path = num_images, max_fraction, path
-        self.named = set[str]()
+        self.reported = set[str]()
         if path is not None and path.exists():
-            self.named.update(path.read_text(encoding="utf-8").splitlines())
+            self.reported.update(path.read_text(encoding="utf-8").splitlines())
         self.epoch, self.count = 0, 0
 
     def check(self, epoch: int, problems: Sequence[str], total: int) -> Iterator[str]:
-        """Lines to show: `problems` are those of this process, `total` the number in all processes."""
+        """Lines to print: `problems` are those of this process, `total` the number in all processes."""
         self.count = total + (self.count if epoch == self.epoch else 0)
         self.epoch = epoch
         for problem in self.add(problems):
@@ -59,20 +59,20 @@ class Unreadables:
         self.refuse_too_many(self.count)
 
     def add(self, problems: Iterable[str]) -> list[str]:
-        """Those that are new, in order; from now on they are not."""
-        new = sorted({*problems} - self.named)
-        self.named.update(new)
+        """Record problems; returns those that are new, in order."""
+        new = sorted({*problems} - self.reported)
+        self.reported.update(new)
         if new and self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
                 file.writelines(f"{problem}\n" for problem in new)
         return new
 
     def refuse_too_many(self, count: int | None = None) -> None:
-        """Stop at too many; `count` where other processes or a file from before make it differ from those named."""
-        count = len(self.named) if count is None else count
+        """Raise a `UserError` at too many; `count` overrides the number reported here."""
+        count = len(self.reported) if count is None else count
         if count <= (allowed := num_allowed(self.num_images, self.max_fraction)):
             return
-        which = _listed(sorted(self.named)) if self.path is None else f"all are listed in {self.path}"
+        which = _listed(sorted(self.reported)) if self.path is None else f"all are listed in {self.path}"
         is_setting = self.path is not None and allowed < num_allowed(self.num_images, 1.0)
         remedy = "repair or remove them" + (", or raise data.max_unreadable" if is_setting else "")
         raise UserError(
@@ -81,24 +81,24 @@ class Unreadables:
 
 
 def refuse_unreadable(problems: Sequence[str], num_images: int) -> None:
-    """Stop at too many images that cannot be read."""
-    unreadables = Unreadables(num_images)
-    unreadables.add(problems)
-    unreadables.refuse_too_many(len(problems))
+    """Raise a `UserError` at too many images that cannot be read."""
+    unreadable = UnreadableImages(num_images)
+    unreadable.add(problems)
+    unreadable.refuse_too_many(len(problems))
 
 
 def replaced(problem: str) -> str:
-    """How a training says that an image cannot be read."""
+    """The message of a training about an image that cannot be read."""
     return f"Unreadable, replaced by the next image: {problem}"
 
 
 def show_replaced(console: Console) -> Callable[[str], None]:
-    """A function that shows that an image cannot be read and another stands in."""
+    """A function that prints that an unreadable image was replaced."""
     return lambda problem: _show(console, replaced(problem))
 
 
 def show_left_out(problems: Iterable[str], console: Console) -> None:
-    """Show which images cannot be read and have no score or feature."""
+    """Print which unreadable images were left out."""
     for problem in problems:
         _show(console, f"Unreadable, left out: {problem}")
 
@@ -108,6 +108,6 @@ def _show(console: Console, line: str) -> None:
 
 
 def _listed(problems: Sequence[str]) -> str:
-    """Up to ten of them, in one line."""
+    """Up to ten problems, in one line."""
     shown = "; ".join(problem.removeprefix("Cannot read image ") for problem in problems[:MAX_LISTED])
     return shown if len(problems) <= MAX_LISTED else f"{shown}; and {len(problems) - MAX_LISTED} more"

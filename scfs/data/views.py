@@ -35,16 +35,16 @@ class ViewKind:
     """How views of one kind are drawn: the paper's augmentation, with DINO's probabilities."""
 
     size: int
-    scale: tuple[float, float]  # share of the image's area
+    scale: tuple[float, float]  # fraction of the image's area
     blur: float  # probability
     solarize: float = 0.0  # probability
 
 
 class MultiCrop:
-    """An image to its global and local views.
+    """Makes the global and local views of an image.
 
-    What is drawn is kept apart from how it is rendered, so that a view can say where it comes from and one renderer
-    can be held against the other. All randomness comes from the seed of the call.
+    Drawing is separate from rendering, so that the box of each view is known and the two renderers can be compared. All
+    randomness comes from the seed of the call.
     """
 
     jitter = (("brightness", 0.6, 1.4), ("contrast", 0.6, 1.4), ("saturation", 0.8, 1.2), ("hue", -0.1, 0.1))
@@ -111,12 +111,12 @@ class MultiCrop:
         if self.path == "reference":
             return [render_reference(image, draw, size) for draw, size in zip(draws, sizes, strict=True)]
         pixels = np.asarray(image)
-        with torch.inference_mode():  # a fifth off the time of a small resize
+        with torch.inference_mode():  # saves a fifth of a small resize's time
             return [render_fast(pixels, draw, size) for draw, size in zip(draws, sizes, strict=True)]
 
 
 def normalize(images: Tensor) -> Tensor:
-    """Images (..., 3, H, W) of uint8 as floats with ImageNet's mean and deviation; floats are taken as done."""
+    """Normalise uint8 images (..., 3, H, W) with ImageNet's mean and standard deviation; floats stay unchanged."""
     if images.is_floating_point():
         return images
     rows = images.movedim(-3, -1).flatten(-2)  # (..., H, W * 3): whole rows at a time take a quarter of the time
@@ -134,13 +134,13 @@ def as_tensor(image: Image.Image) -> Tensor:
 
 
 def centre_view(image: Image.Image, size: int) -> Tensor:
-    """The evaluation view as uint8: shorter side to size x 256/224, centre crop (the paper's 256 and 224)."""
+    """The evaluation view as uint8: shorter side to size x 256/224 (the paper: 256 and 224), then a centre crop."""
     image = F.resize(image, [resized_side(size)], interpolation=InterpolationMode.BICUBIC)
     return as_tensor(F.center_crop(image, [size, size]))
 
 
 def crop_and_flip(image: Image.Image, size: int, seed: int) -> Tensor:
-    """The training view of classifiers as uint8: a random crop of 0.08 to 1 of the area, mirrored half of the time."""
+    """The training view of classifiers as uint8: a random crop of 0.08 to 1 of the area, flipped half of the time."""
     random = Random(seed)
     box = _draw_box(image.size, (0.08, 1.0), random)
     draw = ViewDraw(box, random.random() < 0.5, jitter=(), grey=False, blur_radius=None, solarize=False)
@@ -149,7 +149,7 @@ def crop_and_flip(image: Image.Image, size: int, seed: int) -> Tensor:
 
 
 def _draw_box(image_size: tuple[int, int], scale: tuple[float, float], random: Random) -> tuple[int, int, int, int]:
-    """A random resized crop: a share of the area, and a ratio between 3:4 and 4:3, uniform in its logarithm."""
+    """The box of a random resized crop: a fraction of the area, and a log-uniform aspect ratio from 3:4 to 4:3."""
     image_width, image_height = image_size
     for _ in range(10):
         area = random.uniform(*scale) * image_width * image_height
@@ -158,7 +158,7 @@ def _draw_box(image_size: tuple[int, int], scale: tuple[float, float], random: R
         if 0 < width <= image_width and 0 < height <= image_height:
             top, left = random.randint(0, image_height - height), random.randint(0, image_width - width)
             return top, left, height, width
-    # No luck, as with a panorama: the largest box at the centre whose ratio is allowed.
+    # None fits, as in a panorama: the largest centred box with an allowed aspect ratio.
     width, height = min(image_width, round(image_height * 4 / 3)), min(image_height, round(image_width * 4 / 3))
     return (image_height - height) // 2, (image_width - width) // 2, height, width
 

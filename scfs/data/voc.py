@@ -30,10 +30,10 @@ def open_voc(root: Path, *, with_val: bool, max_pixels: int) -> tuple[FileSource
 
 
 def open_annotated_voc(root: Path, *, max_pixels: int) -> tuple[AnnotatedFiles, AnnotatedFiles]:
-    """Images with their objects: trainval of every year to train on, and the test images of 2007 to score.
+    """Images with their objects: trainval of every year for training, and the test images of 2007 for evaluation.
 
-    Where no year has test images with annotations, the train lists are trained on and the val lists score. There are
-    no masks: only some of the images have them.
+    If no year has test images with annotations, the train lists are for training and the val lists for evaluation.
+    There are no masks: only some of the images have them.
     """
     years = _years(root)
     tests = [year for year in years if _has_test(year)]
@@ -60,7 +60,7 @@ class Member(NamedTuple):
 
 
 class VocObject(NamedTuple):
-    """An object of an image as its annotation file has it."""
+    """An object of an image, as in its annotation file."""
 
     image: int
     box: tuple[float, float, float, float]
@@ -82,7 +82,7 @@ def _is_voc(folder: Path) -> bool:
 
 
 def _lists(year: Path, *splits: str) -> list[str]:
-    """The names of the images of some splits, sorted; a list that does not exist has none."""
+    """The names of the images of some splits, sorted; a missing list counts as empty."""
     paths = [year / "ImageSets" / "Main" / f"{split}.txt" for split in splits]
     return sorted({name for path in paths if path.is_file() for name in path.read_text().split()})
 
@@ -95,13 +95,13 @@ def _trainval(year: Path) -> list[str]:
 
 
 def _has_test(year: Path) -> bool:
-    """Whether it has test images with annotations: those of 2012 were never published."""
+    """Whether a year has test images with annotations: those of 2012 were never published."""
     names = _lists(year, "test")
     return bool(names) and Member(year, names[0]).annotation.is_file()
 
 
 def _members(names: dict[Path, list[str]]) -> list[Member]:
-    """Every image once: later years repeat those of years before, except of 2007."""
+    """Every image once: later years repeat those of earlier years, except 2007's."""
     years = {name: year for year, listed in names.items() for name in listed}
     return [Member(year, name) for name, year in sorted(years.items(), key=lambda item: (item[1], item[0]))]
 
@@ -143,12 +143,12 @@ def _parse(path: Path) -> ElementTree.Element:
         return ElementTree.fromstring(path.read_bytes())
     except OSError as error:
         raise UserError(f"Cannot read annotations {path}: {error.strerror}; unpack the data set again.") from None
-    except (ElementTree.ParseError, LookupError, ValueError):  # of XML and of its encoding
+    except (ElementTree.ParseError, LookupError, ValueError):  # bad XML or encoding
         raise UserError(f"{path} is not XML, or it is cut short; unpack the data set again.") from None
 
 
 def _size(tree: ElementTree.Element, image: str) -> tuple[int, int]:
-    """As the annotations say or, where they do not, as the image's header does."""
+    """The image's size from the annotations or, if they have none, from its header."""
     try:
         width, height = (int(tree.findtext(f"size/{side}", "")) for side in ("width", "height"))
         if min(width, height) > 0:
@@ -158,7 +158,7 @@ def _size(tree: ElementTree.Element, image: str) -> tuple[int, int]:
     try:
         with Image.open(image) as file:
             return file.size
-    except Exception:  # an image that cannot be read has its own rules
+    except Exception:  # unreadable images are handled when they are loaded
         return 1, 1
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from scfs.data.loader import Scored, centre_loader, num_workers
+from scfs.data.loader import CentreViews, centre_loader, num_workers
 from scfs.data.sources import Source
 from scfs.data.unreadable import refuse_unreadable, show_left_out
 from scfs.data.views import normalize
@@ -112,7 +112,7 @@ def extract_with_progress(
 
 @torch.no_grad()
 def _extract_shard(
-    backbone: nn.Module, batches: Iterable[Scored], device: torch.device, on_batch: Callable[[int], None]
+    backbone: nn.Module, batches: Iterable[CentreViews], device: torch.device, on_batch: Callable[[int], None]
 ) -> tuple[Tensor, Tensor, Tensor, list[str]]:
     """Indices, features and labels of this process's images, and what could not be read."""
     indices, features, labels, unreadable = [], [], [], []

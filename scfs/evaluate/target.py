@@ -107,6 +107,6 @@ def open_eval_target(target: str, settings: Evaluation, device: torch.device, co
     train, val = open_labelled(settings.data, classes=settings.classes)
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
     size = loaded.evaluated_size(settings.size)
-    if loaded.taken is not None:
-        console.print(str(loaded.taken), highlight=False, soft_wrap=True)
+    if loaded.report is not None:
+        console.print(str(loaded.report), highlight=False, soft_wrap=True)
     return EvalTarget(target, loaded.backbone.to(device), size, train, val, device)

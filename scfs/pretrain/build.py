@@ -6,7 +6,7 @@ import torch
 
 from scfs.backbones import Backbone, load_weights
 from scfs.config import Config, MethodSettings
-from scfs.distributed import gather_images, mean_over_processes, parallel, synchronise_batch_norms
+from scfs.distributed import gather_images, mean_over_processes, parallel, sync_batch_norms
 from scfs.errors import UserError
 from scfs.method.encoder import Encoder
 from scfs.method.heads import DataHead, EmbeddingHead, LayerHead, PooledSearchHead, ProjectionHead, SearchHead
@@ -89,7 +89,7 @@ def build_objective(method: MethodSettings, name: ObjectiveName) -> Objective:
 def _freeze_beyond_maps(backbone: Backbone, size: int) -> None:
     """Freeze the norms after the last map, which nothing trains without the data term; refuse any other layer there."""
     parameters = dict(backbone.named_parameters())
-    for name in backbone.beyond_maps(size):
+    for name in backbone.unused_by_maps(size):
         if parameters[name].ndim > 1:
             raise UserError(
                 f"method.data_term = false would never train '{name}' of {backbone.name}, which comes after the last "
@@ -108,7 +108,7 @@ def start_from(method: SCFS, weights: str) -> str:
 def build_learner(config: Config, method: SCFS, device: torch.device, *, num_images: int) -> PretrainLearner:
     """The method on its device with its optimizer, ready for one process or many."""
     optim, steps_per_epoch = config.optim, num_images // config.optim.batch_size
-    method = synchronise_batch_norms(method.to(device), device).train()
+    method = sync_batch_norms(method.to(device), device).train()
     if config.run.channels_last:
         method.to(memory_format=torch.channels_last)
     if config.run.gradient_checkpointing:

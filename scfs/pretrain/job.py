@@ -6,7 +6,7 @@ from rich.console import Console
 from scfs import distributed
 from scfs.config import Config
 from scfs.data.loader import LoadedViews
-from scfs.data.unreadable import Unreadables
+from scfs.data.unreadable import UnreadableImages
 from scfs.errors import UserError
 from scfs.pretrain.health import Health
 from scfs.pretrain.prepare import PreparedRun, prepare
@@ -80,7 +80,7 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         first_step=first_step,
         log_every_steps=every.log_every_steps,
         shown=lambda name: name in SHOWN or name.startswith("loss"),
-        how_to_go_on=f"resume with: scfs pretrain {folder} --resume",
+        how_to_resume=f"resume with: scfs pretrain {folder} --resume",
     )
 
     def save_to(file: str, step: int) -> None:
@@ -116,7 +116,7 @@ def _watch(run: PreparedRun, folder: Path) -> Watch:
     """Warn about unreadable images and signs of collapse."""
     health = Health(run.total_steps, run.learner.method.num_outputs)
     max_fraction, listed = run.config.data.max_unreadable, folder / layout.UNREADABLE
-    unreadables = Unreadables(len(run.source), max_fraction=max_fraction, path=listed)
+    unreadables = UnreadableImages(len(run.source), max_fraction=max_fraction, path=listed)
 
     def watch(done: int, batch: list[LoadedViews], numbers: Numbers, display: ProgressDisplay) -> None:
         unreadable = [name for micro_batch in batch for name in micro_batch.unreadable]
@@ -135,5 +135,5 @@ def _scores(score: OnlineScore, run: PreparedRun, display: ProgressDisplay) -> S
     if was_enabled and not metrics:
         display.note(f"Online scores stopped: {score.skip_reason}", style="yellow")
     for metric in metrics:
-        display.keep(metric.name, f"{metric.shown()}{metric.unit}")
+        display.pin(metric.name, f"{metric.shown()}{metric.unit}")
     return metrics

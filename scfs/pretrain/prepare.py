@@ -46,7 +46,7 @@ class PreparedRun:
             optim.epochs,
             seed=config.seed,
             start_step=first_step,
-            parts=optim.accumulate,
+            micro_batches=optim.accumulate,
             rank=distributed.rank(),
             world_size=distributed.world_size(),
         )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from scfs.config import Config
 from scfs.data.loader import LoadedViews, derive_seed
 from scfs.data.views import normalize_views
-from scfs.distributed import mean_over_processes, rank, sum_over_processes, unsynchronised
+from scfs.distributed import mean_over_processes, no_sync, rank, sum_over_processes
 from scfs.method.heads import ProjectionHead
 from scfs.method.losses import spread
 from scfs.method.scfs import SCFS, Output
@@ -121,7 +121,7 @@ class PretrainLearner:
         scalars: list[dict[str, Tensor]] = []
         spread_of: list[dict[str, Tensor]] = []
         for number, batch in enumerate(micro_batches, start=1):
-            with nullcontext() if number == count else unsynchronised(self.parallel):
+            with nullcontext() if number == count else no_sync(self.parallel):
                 losses, diagnostics, outputs = self._forward(batch, teacher_temp)
                 loss = torch.stack(list(losses.values())).sum()
                 if count > 1:

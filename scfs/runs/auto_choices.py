@@ -8,9 +8,9 @@ AUTO = "auto.json"
 
 
 def write_auto_choices(folder: Path, choices: Iterable[tuple[str, Any, str]]) -> None:
-    """Record what became of each `auto` setting, as (setting, value, reason).
+    """Record how each `auto` setting was resolved, as (setting, value, reason).
 
-    A run that is resumed has none left to choose, and keeps the record it has.
+    A resumed run has none left to resolve, and keeps its record.
     """
     rows = [{"setting": setting, "value": value, "reason": reason} for setting, value, reason in choices]
     if rows:
@@ -18,7 +18,7 @@ def write_auto_choices(folder: Path, choices: Iterable[tuple[str, Any, str]]) ->
 
 
 def with_auto_restored(settings: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """The settings of a run as they were before `auto` was resolved, so that another run chooses anew.
+    """The settings of a run as they were before `auto` was resolved, so that another run resolves it again.
 
     A setting that was given another value later, on resuming, keeps it. Runs of version 0.1 have no record: their
     settings stay as they are.

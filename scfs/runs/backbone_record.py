@@ -1,16 +1,16 @@
-"""A backbone with weights, as every trainer writes it into a checkpoint and every reader reads it."""
+"""The record of a backbone and its weights in a checkpoint, the same for every kind of training."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-KEY = "backbones"  # in a checkpoint: records by the name of their network
+KEY = "backbones"  # in a checkpoint: records by network
 FINE_TUNED = "fine-tuned"
 
 
 class BackboneRecord(NamedTuple):
-    """What a reader needs to build a backbone and give it its weights."""
+    """What is needed to build a backbone and load its weights."""
 
     name: str  # of the timm model
     layers: list[str]  # search layers, shallow to deep
@@ -42,7 +42,7 @@ def choose_record(content: Mapping[str, Any], network: str) -> tuple[str, Backbo
 
 
 def _version_0_1(content: Mapping[str, Any]) -> dict[str, BackboneRecord]:
-    """Version 0.1 kept no records: pre-training's networks are in its method, a fine-tuned one is by itself."""
+    """Version 0.1 wrote no records: pre-trained networks are in the method, a fine-tuned one is on its own."""
     if "method" in content:
         states = {network: _below(content["method"], f"{network}.backbone.net.") for network in ("teacher", "student")}
     elif "tuned" in content:

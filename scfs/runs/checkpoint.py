@@ -12,14 +12,14 @@ FORMAT = 1
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Write one file that is either whole or not there; plain types and tensors only."""
+    """Write a checkpoint atomically; plain types and tensors only."""
     try:
         write_atomic(path, lambda file: torch.save({"scfs_checkpoint": FORMAT, **content}, file))
-    except (OSError, RuntimeError) as error:  # a full disk comes as a cryptic RuntimeError from torch
+    except (OSError, RuntimeError) as error:  # torch raises a cryptic RuntimeError on a full disk
         free = _free_megabytes(path.parent)
         raise UserError(
             f"Cannot write checkpoint {path} ({str(error).splitlines()[0]}; {free} MB free); "
-            "make room and resume from the checkpoint before it, which is intact."
+            "free some space and resume from the previous checkpoint, which is intact."
         ) from None
 
 
@@ -36,7 +36,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         raise UserError(f"Checkpoint {path} is damaged (its part {damaged} fails its checksum); use an older one.")
     try:
         content = torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # torch raises many kinds for a foreign file
+    except Exception as error:  # torch raises many types for a foreign file
         reason = str(error).splitlines()[0]
         raise UserError(f"{path} is not a checkpoint of scfs ({reason}).") from None
     if not isinstance(content, dict) or content.get("scfs_checkpoint") != FORMAT:

@@ -1,4 +1,4 @@
-"""How files reach the disk: each is either the old one or the new one, whole, also after a crash."""
+"""Atomic writes: even after a crash, a file is either the complete old one or the complete new one."""
 
 import fcntl
 import hashlib
@@ -16,16 +16,16 @@ Content = TypeVar("Content", list[Any], dict[str, Any])
 
 def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file, or replace it: a temporary file beside it, fsync, rename, fsync of the folder."""
-    part = _part(path)
+    temporary = _temporary(path)
     try:
-        with part.open("wb") as file:
+        with temporary.open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+        temporary.replace(path)
         _sync_folder(path.parent)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -39,7 +39,7 @@ def write_json(path: Path, content: list[Any] | dict[str, Any]) -> None:
 
 
 def read_json(path: Path, empty: Content) -> Content:
-    """The content of a JSON file; `empty` if there is none, which also says whether it must be a list or a dict."""
+    """The content of a JSON file, of the same type as `empty` (a list or a dict); `empty` if there is no file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -54,13 +54,13 @@ def read_json(path: Path, empty: Content) -> Content:
 
 
 def digest_of(content: Any) -> str:
-    """Eight hexadecimal digits that are the same for the same content."""
+    """A short hash of some content: eight hexadecimal digits."""
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=4).hexdigest()
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a file for reading and then writing it: of several processes, one at a time is inside."""
+    """Lock a file to read and then write it: only one process at a time is inside."""
     lock = path.with_name(f".{path.name}.lock")
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -68,13 +68,13 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def check_new(path: Path) -> None:
-    """Refuse a file that exists or cannot be written, before the work that is to fill it."""
+    """Raise a `UserError` if a file exists or cannot be written, before the work that produces it."""
     if path.exists() or path.is_symlink():
         raise UserError(f"{path} exists and is not overwritten; choose another name, or remove it first.")
-    part = _part(path)
+    temporary = _temporary(path)
     try:
-        part.open("xb").close()
-        part.unlink()
+        temporary.open("xb").close()
+        temporary.unlink()
     except OSError as error:
         raise _refusal(path, error) from None
 
@@ -84,16 +84,16 @@ def write_new(path: Path, write: Callable[[BinaryIO], object]) -> None:
     check_new(path)
     try:
         write_atomic(path, write)
-    except (OSError, RuntimeError) as error:  # a full disk comes as a cryptic RuntimeError from torch
+    except (OSError, RuntimeError) as error:  # torch raises a cryptic RuntimeError on a full disk
         raise _refusal(path, error) from None
 
 
-def _part(path: Path) -> Path:
+def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; file systems that cannot sync a folder do without."""
+    """Make a rename durable; skipped where the file system cannot sync a folder."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -104,4 +104,4 @@ def _sync_folder(folder: Path) -> None:
 
 def _refusal(path: Path, error: Exception) -> UserError:
     reason = (isinstance(error, OSError) and error.strerror) or str(error).partition("\n")[0]
-    return UserError(f"Cannot write {path} ({reason}); choose a folder that exists, is writable and has room.")
+    return UserError(f"Cannot write {path} ({reason}); choose a folder that exists, is writable and has free space.")

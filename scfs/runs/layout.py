@@ -16,16 +16,16 @@ from scfs.errors import UserError
 from scfs.runs.files import read_json, write_json, write_text
 
 SETTINGS = "settings.toml"  # a recipe that repeats the run
-ENVIRONMENT = "environment.json"  # a record per start
-METRICS = "metrics.jsonl"  # a row per logged step
-LAST = "last.pt"  # everything that is needed to go on, and the backbone
+ENVIRONMENT = "environment.json"  # one record per start
+METRICS = "metrics.jsonl"  # one row per logged step
+LAST = "last.pt"  # everything needed to resume, and the backbone
 RESULTS = "results.json"  # every evaluation
 UNREADABLE = "unreadable.txt"  # images that could not be read
 REPORT = "report"  # pictures and the page
 
 
 def free_path(name: str, suffix: str = "") -> Path:
-    """runs/NAME, or the next free runs/NAME-2, runs/NAME-3, ...; with a suffix, a file's."""
+    """runs/NAME, or the next free runs/NAME-2, runs/NAME-3, ...; with a suffix, a file."""
     path, number = Path("runs") / f"{name}{suffix}", 1
     while path.exists():
         number += 1
@@ -34,9 +34,9 @@ def free_path(name: str, suffix: str = "") -> Path:
 
 
 def create(folder: Path, *, resume: bool) -> None:
-    """Make a new run folder; one that exists is never written over, only resumed."""
+    """Make a new run folder; an existing one is never overwritten, only resumed."""
     if folder.exists() and not resume:
-        raise UserError(f"Run folder {folder} exists; add --resume to go on with it, or choose another --run.folder.")
+        raise UserError(f"Run folder {folder} exists; add --resume to continue it, or choose another --run.folder.")
     try:
         folder.mkdir(parents=True, exist_ok=resume)
     except OSError as error:
@@ -65,13 +65,13 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def write_environment(folder: Path, content: dict[str, Any]) -> None:
-    """Add the record of a start: a resumed run keeps those before it."""
+    """Add the record of a start: a resumed run keeps the earlier ones."""
     path = folder / ENVIRONMENT
     write_json(path, [*read_json(path, []), content])
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Every row that the run has logged; a line that a crash cut short is skipped."""
+    """Every row that the run has logged; a line cut short by a crash is skipped."""
     path, rows = folder / METRICS, []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         with suppress(json.JSONDecodeError):

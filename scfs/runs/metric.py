@@ -8,7 +8,7 @@ PER_CENT = "%"
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of an evaluation, and all that comparing, plotting and reporting need to know of it."""
+    """One number of an evaluation, with what is needed to compare, plot and report it."""
 
     name: str  # within its evaluation: "top-1", "AP50"
     value: float  # a fraction where the unit is %
@@ -23,7 +23,7 @@ class Metric:
 
     @property
     def scale(self) -> float:
-        """What values are multiplied by to be shown: fractions are shown in per cent."""
+        """The factor from values to what is shown: fractions are shown in per cent."""
         return 100.0 if self.unit == PER_CENT else 1.0
 
     @property
@@ -48,7 +48,7 @@ class Metric:
         return f"{self.name} {self.shown()}{' ' * bool(self.unit)}{self.unit}"
 
     def ties_with(self, best: "Metric") -> bool:
-        """Whether the difference to the best metric of a row is within either one's interval."""
+        """Whether the difference to the best metric of a row is within the interval of either."""
         if self == best:
             return False
         return any(
@@ -59,7 +59,7 @@ class Metric:
 
 
 def best_of(metrics: Iterable[Metric]) -> Metric:
-    """The best of metrics of one name."""
+    """The best of several metrics with the same name."""
     return max(metrics, key=lambda metric: metric.value if metric.higher_is_better else -metric.value)
 
 
@@ -69,7 +69,7 @@ def by_name(metrics: Iterable[Metric]) -> dict[str, Metric]:
 
 
 def as_json(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
-    """As files hold them."""
+    """Metrics as stored in files."""
     return [asdict(metric) for metric in metrics]
 
 

@@ -20,7 +20,7 @@ LogRow = Mapping[str, Any]
 
 
 class Sink(Protocol):
-    """Somewhere rows of named numbers go; each has a `step`."""
+    """A destination for rows of named numbers; each row has a `step`."""
 
     def write(self, row: LogRow) -> None: ...
 
@@ -28,7 +28,7 @@ class Sink(Protocol):
 
 
 class MetricsLog:
-    """One row of named numbers per logged step, the same to every sink."""
+    """Writes one row of named numbers per logged step to every sink."""
 
     def __init__(self, sinks: Sequence[Sink]):
         self.sinks = sinks
@@ -43,7 +43,7 @@ class MetricsLog:
 def open_log(
     folder: Path | None, start_step: int = 0, loggers: Sequence[str] = (), settings: dict[str, Any] | None = None
 ) -> Iterator[MetricsLog]:
-    """metrics.jsonl and TensorBoard in a folder, and the loggers that were chosen; of several processes, rank zero's.
+    """metrics.jsonl and TensorBoard in a folder, and the chosen loggers; only rank zero writes.
 
     However the block ends, every sink is flushed and closed. Without a folder nothing is logged.
     """
@@ -53,8 +53,8 @@ def open_log(
         def open_sinks(folder: Path) -> None:
             folder.mkdir(exist_ok=True)
             chosen = [partial(LOGGERS[name], settings=settings or {}) for name in loggers]
-            wanted: list[Callable[[Path, int], Sink]] = [JsonLines, TensorBoard, *chosen]
-            for open_sink in wanted:
+            openers: list[Callable[[Path, int], Sink]] = [JsonLines, TensorBoard, *chosen]
+            for open_sink in openers:
                 sinks.append(open_sink(folder, start_step))
                 stack.callback(sinks[-1].close)
 
@@ -64,7 +64,7 @@ def open_log(
 
 
 class JsonLines:
-    """metrics.jsonl. Rows after `start_step` are cut off, so that a resumed run leaves the file of an unbroken one."""
+    """metrics.jsonl. Rows after `start_step` are cut off, so a resumed run's file equals an uninterrupted one's."""
 
     def __init__(self, folder: Path, start_step: int):
         self.path = folder / METRICS
@@ -81,7 +81,7 @@ class JsonLines:
 
 
 class TensorBoard:
-    """The same for TensorBoard; what came after the start of a resumed run, or before that of a new one, is hidden."""
+    """The same rows in TensorBoard; older points after `start_step`, all of them in a new run, are hidden."""
 
     def __init__(self, folder: Path, start_step: int):
         self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else 0)
@@ -95,14 +95,14 @@ class TensorBoard:
 
 
 class Wandb:
-    """The same for Weights & Biases. The run's id there is kept in its folder: a resumed run goes on with it."""
+    """The same rows in Weights & Biases. The run's id is stored in its folder, and a resumed run continues under it."""
 
     def __init__(self, folder: Path, start_step: int, settings: dict[str, Any]):
-        wandb, kept = _imported("wandb"), folder / "wandb_id"
-        if not (start_step and kept.exists()):
-            kept.write_text(uuid.uuid4().hex, encoding="utf-8")
-        name = kept.read_text(encoding="utf-8")
-        self.run = wandb.init(project="scfs", name=folder.name, id=name, resume="allow", config=settings)
+        wandb, id_file = _imported("wandb"), folder / "wandb_id"
+        if not (start_step and id_file.exists()):
+            id_file.write_text(uuid.uuid4().hex, encoding="utf-8")
+        run_id = id_file.read_text(encoding="utf-8")
+        self.run = wandb.init(project="scfs", name=folder.name, id=run_id, resume="allow", config=settings)
 
     def write(self, row: LogRow) -> None:
         self.run.log(_values(row), step=int(row["step"]))
@@ -112,16 +112,16 @@ class Wandb:
 
 
 class Mlflow:
-    """The same for MLflow, where MLFLOW_TRACKING_URI points. As with Wandb, a resumed run goes on with its id there."""
+    """The same rows in MLflow, at MLFLOW_TRACKING_URI. As with Wandb, a resumed run continues under its id."""
 
     def __init__(self, folder: Path, start_step: int, settings: dict[str, Any]):
-        self.mlflow, kept = _imported("mlflow"), folder / "mlflow_id"
+        self.mlflow, id_file = _imported("mlflow"), folder / "mlflow_id"
         self.mlflow.set_experiment("scfs")
-        if start_step and kept.exists():
-            self.mlflow.start_run(run_id=kept.read_text(encoding="utf-8"))
+        if start_step and id_file.exists():
+            self.mlflow.start_run(run_id=id_file.read_text(encoding="utf-8"))
         else:
             run = self.mlflow.start_run(run_name=folder.name)
-            kept.write_text(run.info.run_id, encoding="utf-8")
+            id_file.write_text(run.info.run_id, encoding="utf-8")
         self.mlflow.log_dict(settings, "settings.json")
 
     def write(self, row: LogRow) -> None:
@@ -135,7 +135,7 @@ LOGGERS: dict[str, Callable[..., Sink]] = {"wandb": Wandb, "mlflow": Mlflow}
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Refuse loggers that are not installed, before anything is made."""
+    """Raise a `UserError` for loggers that are not installed, before anything is created."""
     for name in names:
         _imported(name)
 
@@ -159,7 +159,7 @@ def _step_of(row: str) -> int:
 
 
 def metrics_row(step: int, epoch: float, metrics: Sequence[Metric]) -> LogRow:
-    """The row of an evaluation during training: each value under its key, for loggers that know only numbers."""
+    """The row of an evaluation during training: each value under its key, for loggers that accept only numbers."""
     values = {metric.key: metric.value for metric in metrics}
     return {"step": step, "epoch": epoch, **values, "metrics": as_json(metrics)}
 

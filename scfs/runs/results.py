@@ -13,7 +13,7 @@ from scfs.runs.files import locked, read_json, write_json
 from scfs.runs.layout import LAST, RESULTS, SETTINGS
 from scfs.runs.metric import Metric, as_json, from_json
 
-# Settings that are part of a protocol's description only where they are not these.
+# Settings that a protocol mentions only if they differ from these.
 USUAL = {"temperature": 0.07, "blocks": 4}
 
 
@@ -29,21 +29,21 @@ class Result:
     data: str  # as the user gave it
     protocol: str = ""  # what else must be equal for a fair comparison, such as "96 px, 100 epochs"
     settings: Mapping[str, Any] = field(default_factory=dict)
-    details: Mapping[str, Any] = field(default_factory=dict)  # what else there is to know
+    details: Mapping[str, Any] = field(default_factory=dict)  # other findings
     seconds: float = 0.0
     environment: Mapping[str, Any] = field(default_factory=dict)
     when: str = ""
 
 
 def run_of(target: str) -> Path | None:
-    """The run folder that a target is, or is a checkpoint of."""
+    """The run folder of a target: the target itself, or the folder of a checkpoint."""
     path = Path(target)
     folder = path if path.is_dir() else path.parent
     return folder if (folder / SETTINGS).exists() and path.exists() else None
 
 
 def results_folder(target: str, console: Console) -> Path | None:
-    """Where the results of a target will be kept: its run folder, unless it has none or that cannot be written to.
+    """Where the results of a target will be saved: its run folder, unless it has none or it cannot be written to.
 
     Rank zero decides for all.
     """
@@ -54,7 +54,9 @@ def results_folder(target: str, console: Console) -> Path | None:
             return None
         read_results(folder)  # a damaged file is better found before the work
         if not os.access(folder, os.W_OK):
-            console.print(f"{folder} cannot be written to: nothing will be kept there.", style="yellow", soft_wrap=True)
+            console.print(
+                f"{folder} cannot be written to: nothing will be saved there.", style="yellow", soft_wrap=True
+            )
             return None
         return folder
 
@@ -71,13 +73,13 @@ def read_results(folder: Path) -> list[Result]:
 
 
 def record(folder: Path | None, result: Result, console: Console) -> None:
-    """Keep a result with the run it is of, and print where; without a folder nothing is kept."""
+    """Save a result in its run folder, and print where; without a folder nothing is saved."""
     if folder is not None:
         console.print(f"results  {add_result(folder, result)}", highlight=False, soft_wrap=True)
 
 
 def add_result(folder: Path, result: Result) -> Path:
-    """Append a result to a run's results; two evaluations that end at once both keep theirs."""
+    """Append a result to a run's results; two evaluations that end at the same time are both recorded."""
     path = folder / RESULTS
     entry = {
         "when": result.when or datetime.now(UTC).isoformat(timespec="seconds"),
@@ -91,13 +93,13 @@ def add_result(folder: Path, result: Result) -> Path:
         "environment": dict(result.environment),
     }
     with locked(path):
-        read_results(folder)  # never written over if damaged
+        read_results(folder)  # a damaged file is never overwritten
         write_json(path, [*read_json(path, []), entry])
     return path
 
 
 def protocol_of(settings: Mapping[str, Any]) -> str:
-    """The checkpoint if it is not the last one, the size, the length of training, the network, and what is unusual."""
+    """The checkpoint if it is not the last one, the size, the length of training, the network, and unusual settings."""
     parts = []
     if settings.get("classes"):
         parts.append(Path(settings["classes"]).stem)
@@ -124,7 +126,7 @@ def _read(entry: dict[str, Any]) -> Result:
 
 
 def _read_figures(entry: dict[str, Any]) -> Result:
-    """An entry of version 0.1, where every figure was a top-1 with its top-5."""
+    """An entry of version 0.1, where every figure was a top-1 and a top-5."""
     evaluation, protocol, metrics = entry["evaluation"], protocol_of(entry["settings"]), []
     for name, figure in entry["figures"].items():
         prefix, top1 = (f"{name} ", "top-1") if evaluation == "knn" else ("", "top-1")

@@ -14,10 +14,10 @@ def saved_state(
     otherwise: str,
     defaults: dict[str, Any] | None = None,
 ) -> dict[str, Any] | None:
-    """A job's last state, if there is one; it must be of the same settings, but for those that are free.
+    """A job's last state, if there is one; its settings must be the same, except those that are free to change.
 
-    `otherwise` says what to do if the settings are meant to differ. A state that was saved before a setting existed has
-    its default.
+    `otherwise` is the advice if the settings are meant to differ. Settings that are newer than the state take their
+    `defaults`.
     """
     if not path.exists():
         return None

@@ -4,12 +4,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-COLUMNS_MB = 16  # of patches laid out at once; they should stay in a cache
-MIN_CHANNELS = 16  # below, patches are too narrow for a matrix product
+COLUMNS_MB = 16  # of patches unfolded at a time, which should fit in a cache
+MIN_CHANNELS = 16  # with fewer, patches are too narrow for a matrix product
 
 
 class _Convolution(torch.autograd.Function):
-    """A convolution whose weights learn through matrix products."""
+    """A convolution whose weight gradient is computed by matrix products."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
@@ -20,43 +20,45 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         [gradient], (x, weight) = gradients, ctx.saved_tensors
-        learns_x, learns_weight = ctx.needs_input_grad[:2]
-        for_x = for_weight = None
-        if learns_x:
-            place = (ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1)
-            for_x = torch.ops.aten.convolution_backward(gradient, x, weight, None, *place, [True, False, False])[0]
-        if learns_weight:
-            for_weight = weight_gradient(gradient, x, weight.shape, ctx.stride, ctx.padding)
-        return for_x, for_weight, None, None
+        needs_x_grad, needs_weight_grad = ctx.needs_input_grad[:2]
+        x_grad = weight_grad = None
+        if needs_x_grad:
+            options = (ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1)
+            x_grad = torch.ops.aten.convolution_backward(gradient, x, weight, None, *options, [True, False, False])[0]
+        if needs_weight_grad:
+            weight_grad = weight_gradient(gradient, x, weight.shape, ctx.stride, ctx.padding)
+        return x_grad, weight_grad, None, None
 
 
 def weight_gradient(
     gradient: Tensor, x: Tensor, shape: torch.Size, stride: tuple[int, int], padding: tuple[int, int]
 ) -> Tensor:
-    """Gradient of a convolution's weight, of a shape (out, in, height, width), from those of its output.
+    """Gradient of a convolution's weight, of a shape (out, in, height, width), from the gradient of its output.
 
-    gradient: (B, out, H, W). x: (B, in, h, w). Patches of x are laid out as rows, a few images at a time, so that all
-    the arithmetic is one matrix product each.
+    gradient: (B, out, H, W). x: (B, in, h, w). Patches of x are unfolded into rows (im2col), a few images at a time, so
+    that the arithmetic is a single matrix product for each.
     """
     outs, ins, *kernel = shape
     gradient, x = gradient.movedim(1, -1), x.movedim(1, -1)  # (B, H, W, C)
     row_bytes = gradient[0, :, :, 0].numel() * ins * kernel[0] * kernel[1] * x.element_size()
     total = x.new_zeros(outs, kernel[0] * kernel[1] * ins)
-    for some, given in zip(*(t.split(max(1, COLUMNS_MB * 2**20 // row_bytes)) for t in (gradient, x)), strict=True):
-        columns = _patches(given, some.shape[1:3], kernel, stride, padding).reshape(-1, total.shape[1])
-        total.addmm_(some.reshape(-1, outs).T, columns)
+    for some_gradient, some_x in zip(
+        *(t.split(max(1, COLUMNS_MB * 2**20 // row_bytes)) for t in (gradient, x)), strict=True
+    ):
+        columns = _patches(some_x, some_gradient.shape[1:3], kernel, stride, padding).reshape(-1, total.shape[1])
+        total.addmm_(some_gradient.reshape(-1, outs).T, columns)
     return total.view(outs, *kernel, ins).movedim(-1, 1)
 
 
 def _patches(
-    x: Tensor, places: torch.Size, kernel: list[int], stride: tuple[int, int], padding: tuple[int, int]
+    x: Tensor, positions: torch.Size, kernel: list[int], stride: tuple[int, int], padding: tuple[int, int]
 ) -> Tensor:
-    """(B, h, w, C) to what the kernel sees at each place: (B, H, W, height, width, C), a view of the padded x."""
+    """(B, h, w, C) to what the kernel sees at each position: (B, H, W, height, width, C), a view of the padded x."""
     if any(padding):
         x = F.pad(x, (0, 0, padding[1], padding[1], padding[0], padding[0]))
     image, row, column, channel = x.stride()
     return x.as_strided(
-        (len(x), *places, *kernel, x.shape[-1]),
+        (len(x), *positions, *kernel, x.shape[-1]),
         (image, row * stride[0], column * stride[1], row, column, channel),
     )
 
@@ -64,7 +66,7 @@ def _patches(
 class GemmConv2d(nn.Conv2d):
     """`nn.Conv2d` with the same outputs, whose weight gradient is computed by matrix products.
 
-    By hand for speed: on a CPU, oneDNN's kernel for it runs at 50-80 % of the rate of a matrix product.
+    Written by hand for speed: on a CPU, oneDNN's kernel for it runs at 50-80 % of the rate of a matrix product.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -76,7 +78,7 @@ class GemmConv2d(nn.Conv2d):
 
 
 def use_gemm_weight_gradients(network: nn.Module) -> None:
-    """Let the convolutions of a network learn through matrix products: faster on a CPU, and to rounding the same."""
+    """Compute the weight gradients of a network by matrix products: faster on a CPU, and equal up to rounding."""
     for layer in network.modules():
         if type(layer) is nn.Conv2d and _suits(layer):
             layer.__class__ = GemmConv2d  # weights, names and hooks stay

@@ -1,4 +1,4 @@
-"""Set-up of the processor for a job: threads and the allocator; and what memory the job has used."""
+"""CPU set-up of a job, threads and allocator, and its peak memory."""
 
 import ctypes
 import resource
@@ -18,11 +18,11 @@ NEVER = 2**31 - 1
 
 @contextmanager
 def cpu_setup(device: torch.device, threads: int | str = "auto", *, keep_memory: bool = True) -> Iterator[None]:
-    """What every job runs within: torch on this process's cores, and freed memory kept where the work is on the CPU.
+    """Context of every job: torch uses this process's cores, and freed memory is reused if the work is on the CPU.
 
-    threads: `auto` is one per core. torch's own default may be one: torchrun sets OMP_NUM_THREADS=1. The number of
-    threads before is restored at the end. In a program that imports scfs, threads that are not asked for and the
-    allocator are left alone.
+    threads: `auto` is one per core. torch's own default may be one: torchrun sets OMP_NUM_THREADS=1. The previous
+    number of threads is restored at the end. In a program that imports scfs, the allocator is left alone, and so are
+    threads unless they are set.
     """
     before = torch.get_num_threads()
     if threads != "auto":
@@ -38,10 +38,10 @@ def cpu_setup(device: torch.device, threads: int | str = "auto", *, keep_memory:
 
 
 def keep_freed_memory() -> bool:
-    """Have freed memory reused instead of returned to the system; returns whether that could be arranged.
+    """Reuse freed memory instead of returning it to the system; returns whether that is possible.
 
-    A step on a CPU frees and takes gigabytes. By default glibc gives each large block back at once, and the system
-    must clear every page of the next one: several hundred thousand page faults a step of a ResNet-50. Other
+    A step on a CPU allocates and frees gigabytes. By default glibc gives each large block back at once, and the system
+    must clear every page of the next one: several hundred thousand page faults per step of a ResNet-50. Other
     allocators (jemalloc, macOS) have no such call, or do not need it.
     """
     if not sys.platform.startswith("linux"):

@@ -12,7 +12,7 @@ MIN_LEAVES = 4  # a block is more than a layer with its norm and activation
 
 
 def checkpoint_blocks(net: nn.Module) -> int:
-    """Gradient checkpointing: keep the inputs of each block only, and compute its inside again in the backward pass.
+    """Gradient checkpointing: store only the inputs of each block, and recompute its activations in the backward pass.
 
     Not timm's own switch, which its intermediate features bypass and under which batch norms count every batch twice.
     Returns the number of blocks.
@@ -39,23 +39,23 @@ def _is_composite(module: nn.Module) -> bool:
 
 def _recomputed(block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _statistics_kept(block)
+        return nullcontext(), _frozen_statistics(block)
 
-    def forward_once_more(*inputs: Any, **options: Any) -> Any:
+    def checkpointed_forward(*inputs: Any, **options: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*inputs, **options)
         return checkpoint(forward, *inputs, use_reentrant=False, context_fn=contexts, **options)
 
-    return forward_once_more
+    return checkpointed_forward
 
 
 @contextmanager
-def _statistics_kept(block: nn.Module) -> Iterator[None]:
-    """Batch norms normalise as before but do not count the batch again."""
+def _frozen_statistics(block: nn.Module) -> Iterator[None]:
+    """Within it, batch norms normalise as before but do not update their running statistics again."""
     norms = [m for m in block.modules() if isinstance(m, _BatchNorm) and m.num_batches_tracked is not None]
     before = [(norm.momentum, cast(Tensor, norm.num_batches_tracked).clone()) for norm in norms]
     for norm in norms:
-        norm.momentum = 0.0  # of the running statistics: they stay
+        norm.momentum = 0.0  # leaves the running statistics unchanged
     try:
         yield
     finally:

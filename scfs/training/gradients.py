@@ -12,24 +12,24 @@ Clip = Literal["per-tensor", "total", "off"]
 
 
 class NotFiniteError(UserError):
-    """The loss or the gradients of a step are inf or NaN; nothing has moved yet."""
+    """The loss or the gradients of a step are inf or NaN; nothing has been updated yet."""
 
 
 class Gradients:
-    """The gradients of a step and their norms, which are computed once: for the finite check and for clipping."""
+    """The gradients of a step and their norms, computed once for the finite check and for clipping."""
 
     @torch.no_grad()
     def __init__(self, parameters: Iterable[Tensor]):
         self.tensors = [p.grad for p in parameters if p.grad is not None]
-        # In public: torch.nn.utils.get_total_norm, which gives the total alone.
+        # The public way is torch.nn.utils.get_total_norm, which gives only the total.
         self.norms = torch.stack(torch._foreach_norm(self.tensors))  # (tensors,)
         self.total_norm = torch.linalg.vector_norm(self.norms)
 
     @torch.no_grad()
     def clip(self, how: Clip, max_norm: float, norms: list[float]) -> None:
-        """Bound the norm of each gradient by itself (`per-tensor`, as the released code), of all together, or of none.
+        """Clip the norm of each gradient (`per-tensor`, as in the released code), the total norm, or nothing.
 
-        norms: of each gradient, on the host, as `check_finite` returns them.
+        norms: of the gradients, on the host, as `check_finite` returns them.
         """
         if how == "total":
             scale = torch.clamp(max_norm / (self.total_norm + 1e-6), max=1.0)  # as torch.nn.utils.clip_grad_norm_
@@ -43,11 +43,11 @@ class Gradients:
 
 
 class Checked(NamedTuple):
-    """The numbers of a step on the host, once it is known whether it may move anything."""
+    """The numbers of a step on the host, after the finite check."""
 
     numbers: dict[str, float]
     norms: list[float]  # of each gradient
-    overflowed: bool  # only where that is allowed: the step must be skipped
+    overflowed: bool  # only if that is allowed: the step must be skipped
 
 
 @torch.no_grad()
@@ -56,8 +56,8 @@ def check_finite(
 ) -> Checked:
     """Means of named scalars over all processes; refuses a step whose `loss` or gradients are not finite.
 
-    All processes find the same. There is one wait for a GPU, for everything that the host needs to know of the step.
-    may_overflow: gradients may, since their loss was scaled up for float16.
+    All processes decide the same. The host waits for a GPU only once, for all that it needs of the step.
+    may_overflow: gradients may overflow, because the loss is scaled up for float16.
     """
     means = mean_over_processes(torch.stack([*values.values(), gradients.total_norm]))
     on_host: list[float] = torch.cat([means, gradients.norms]).tolist()

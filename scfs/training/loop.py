@@ -1,7 +1,7 @@
 """The training loop: pre-training, linear probes and fine-tuning all run in it.
 
 It takes a learner, batches, a plan and hooks, and does what every training needs: show progress, log, evaluate, save,
-and stop on request after a finished step. Whether a step is finite is checked by the learner, before anything moves
+and stop on request after a finished step. The learner checks that a step is finite before it updates anything
 (`scfs.training.gradients`).
 """
 
@@ -23,7 +23,7 @@ Numbers = Mapping[str, float]
 
 
 class Learner(Protocol[BatchIn]):
-    """What learns from batches and can be saved."""
+    """Something that is trained on batches and can be saved."""
 
     def step(self, batch: BatchIn, step: int) -> Numbers:
         """Take a step, unless its loss or gradients are not finite; returns numbers to log."""
@@ -35,38 +35,38 @@ class Learner(Protocol[BatchIn]):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How long something is trained, what is shown of it, and how it goes on after a stop."""
+    """How long to train, what to show, and how to resume after a stop."""
 
     steps_per_epoch: int
     total_steps: int
     batch_size: int  # over all processes
-    first_step: int = 0  # steps that were done before
+    first_step: int = 0  # steps already done
     log_every_steps: int = 1
     title: str = ""
     shown: Callable[[str], bool] = lambda name: name.endswith("loss")  # which of the numbers
-    how_to_go_on: str = "it starts anew"
-    more_follows: bool = False  # after the last step, so that a stop then must not pass unnoticed
+    how_to_resume: str = "it starts again from the beginning"
+    more_follows: bool = False  # work after the last step, so that a stop in it must be raised
 
     @property
     def epochs(self) -> int:
-        """The last one may be incomplete."""
+        """Number of epochs; the last may be incomplete."""
         return -(-self.total_steps // self.steps_per_epoch)
 
     def heading(self, done: int) -> str:
-        """Where a training is after a number of steps."""
+        """The epoch and step of a training after `done` steps."""
         epoch = (done - 1) // self.steps_per_epoch + 1
         return f"{self.title}  epoch {epoch}/{self.epochs}  step {done}/{self.total_steps}".strip()
 
 
 @dataclass(frozen=True)
 class Hooks(Generic[Batch]):
-    """What a training does besides its steps, given the number of steps that are done; all processes call them."""
+    """What a training does besides its steps. All processes call them, with the number of steps done."""
 
     watch: Callable[[int, Batch, Numbers, ProgressDisplay], None] = lambda *_: None
-    evaluate: Callable[[int, ProgressDisplay], Sequence[Metric]] = lambda *_: ()  # empty where none is due
+    evaluate: Callable[[int, ProgressDisplay], Sequence[Metric]] = lambda *_: ()  # empty if none is due
     save_due: Callable[[int], bool] = lambda _: False  # in any process
     save: Callable[[int], None] = lambda _: None  # a state to resume from
-    keep: Callable[[int], None] = lambda _: None  # a checkpoint that stays
+    keep: Callable[[int], None] = lambda _: None  # an extra checkpoint that is not overwritten
 
 
 def train(
@@ -78,9 +78,9 @@ def train(
     log: MetricsLog,
     console: Console,
 ) -> None:
-    """Train on the batches that are still to do.
+    """Train on the remaining batches.
 
-    The state is saved when it is due, after the last step and before a stop, which comes as a KeyboardInterrupt.
+    The state is saved when it is due, after the last step and before a stop, which raises a KeyboardInterrupt.
     """
 
     def write(row: LogRow) -> None:
@@ -108,5 +108,5 @@ def train(
                 hooks.save(done)
             hooks.keep(done)
             if stop and (plan.more_follows or not last):
-                raise KeyboardInterrupt(f"Stopped after step {done}; {plan.how_to_go_on}.")
+                raise KeyboardInterrupt(f"Stopped after step {done}; {plan.how_to_resume}.")
             display.start_clock()

@@ -17,17 +17,17 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
 def build_optimizer(name: str, module: nn.Module, *, nesterov: bool = False) -> torch.optim.Optimizer:
     """SGD, LARS or Muon with momentum 0.9, or AdamW; rate and decay are set before each step by `set_rates`.
 
-    nesterov: of SGD's momentum.
+    nesterov: for SGD's momentum.
     """
     groups = parameter_groups(module)
     if name == "sgd":
         sgd = torch.optim.SGD(groups, lr=0.0, momentum=0.9, nesterov=nesterov, fused=True)
         for parameter in (p for group in groups for p in group["params"]):
-            # As without: but all must have one, and a frozen layer's would come later.
+            # The same as torch's: but all must have one at once, and a frozen layer's would come later.
             sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return sgd
     if name == "muon":
-        # Orthogonalised momentum for weights; NAdamW at a fifth of the rate for what is no matrix to speak of.
+        # Orthogonalised momentum for weight matrices; NAdamW at a fifth of the rate for the rest.
         from timm.optim.muon import Muon
 
         return Muon(
@@ -48,7 +48,7 @@ def build_optimizer(name: str, module: nn.Module, *, nesterov: bool = False) -> 
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Put a saved state back, laid out in memory as the parameters are now: fused kernels walk both side by side."""
+    """Load a saved state with the memory layout of the parameters, as fused kernels require."""
     optimizer.load_state_dict(state)
     for parameter, values in optimizer.state.items():
         for name, value in values.items():

@@ -10,7 +10,7 @@ MIN_SCALE = 2.0**-8  # of the loss in float16, which starts at 2^16 and halves a
 
 
 class Precision:
-    """The arithmetic of a step: float32, or half precision where torch finds it safe.
+    """The arithmetic of a step: float32, or half precision where autocast considers it safe.
 
     float16 underflows, so its loss is scaled up, and a step whose gradients overflow is skipped.
     """
@@ -21,7 +21,7 @@ class Precision:
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "float16")
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Within it, convolutions and products run in the chosen type."""
+        """Within it, convolutions and matrix products run in the chosen type."""
         return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
 
     def backward(self, loss: Tensor) -> None:
@@ -29,7 +29,7 @@ class Precision:
         self.scaler.scale(loss).backward()
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Gradients in their true size, before they are clipped."""
+        """Undo the scaling of the gradients, before they are clipped."""
         self.scaler.unscale_(optimizer)
 
     @property
@@ -38,12 +38,12 @@ class Precision:
         return self.scaler.is_enabled()
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Move the parameters."""
+        """Update the parameters."""
         self.scaler.step(optimizer)
         self.scaler.update()
 
     def skip(self, optimizer: torch.optim.Optimizer) -> None:
-        """Leave out a step whose scaled gradients overflowed: nothing moves, and the scale is lowered."""
+        """Skip a step whose scaled gradients overflowed: nothing is updated, and the scale is lowered."""
         optimizer.zero_grad(set_to_none=True)
         self.step(optimizer)
         if self.scaler.get_scale() < MIN_SCALE:
@@ -57,7 +57,7 @@ class Precision:
         return self.scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with a saved scale."""
+        """Restore a saved scale."""
         if state:
             self.scaler.load_state_dict(state)
 
@@ -66,5 +66,5 @@ def has_native_bfloat16(device: torch.device) -> bool:
     """Whether the device supports bfloat16 natively, and so is about twice as fast with it as with float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch do not say
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # missing in older versions of torch
     return device.type == "cpu" and any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))

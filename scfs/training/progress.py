@@ -23,10 +23,10 @@ class ProgressDisplay:
         )
         self.task = self.bar.add_task("", total=total_steps, completed=first_step)
         self.live = Live(self.bar, console=console, refresh_per_second=4)
-        self.kept: dict[str, str] = {}
+        self.pinned: dict[str, str] = {}
         self.seconds_per_step = 0.0
-        self._mark = time.monotonic()
-        self._spoke = float("-inf")
+        self._started = time.monotonic()
+        self._printed = float("-inf")
 
     def __enter__(self) -> "ProgressDisplay":
         if self.console.is_terminal:
@@ -38,32 +38,32 @@ class ProgressDisplay:
             self.live.stop()
 
     def start_clock(self) -> None:
-        """The next step starts now: scores and checkpoints before it do not count as its time."""
-        self._mark = time.monotonic()
+        """The next step starts now: the time of evaluations and checkpoints before it does not count."""
+        self._started = time.monotonic()
 
     def advance(self, step: int) -> float:
-        """A step is done. Returns the seconds that steps take of late."""
-        took = time.monotonic() - self._mark
-        self.seconds_per_step = 0.9 * self.seconds_per_step + 0.1 * took if self.seconds_per_step else took
+        """Record a finished step; returns the recent seconds per step."""
+        seconds = time.monotonic() - self._started
+        self.seconds_per_step = 0.9 * self.seconds_per_step + 0.1 * seconds if self.seconds_per_step else seconds
         self.step = step
         return self.seconds_per_step
 
-    def keep(self, name: str, text: str) -> None:
+    def pin(self, name: str, text: str) -> None:
         """Show this with the numbers of every step from now on."""
-        self.kept[name] = text
+        self.pinned[name] = text
 
     def show(self, heading: str, numbers: Mapping[str, float]) -> None:
-        """Where the run is, its latest numbers and the time left."""
+        """Show where the run is, its latest numbers and the time left."""
         left = timedelta(seconds=round((self.total_steps - self.step) * self.seconds_per_step))
-        parts = {name: f"{value:.3g}" for name, value in numbers.items()} | self.kept | {"left": str(left)}
+        parts = {name: f"{value:.3g}" for name, value in numbers.items()} | self.pinned | {"left": str(left)}
         line = "  ".join(f"{name} {text}" for name, text in parts.items())
         if self.console.is_terminal:
             self.bar.update(self.task, completed=self.step, description=heading)
             self.live.update(Group(self.bar, Text(line, style="dim")))
-        elif time.monotonic() - self._spoke > PLAIN_SECONDS or self.step == self.total_steps:
-            self._spoke = time.monotonic()
+        elif time.monotonic() - self._printed > PLAIN_SECONDS or self.step == self.total_steps:
+            self._printed = time.monotonic()
             self.console.print(f"{heading}  {line}", soft_wrap=True, highlight=False)
 
     def note(self, message: str, style: str = "") -> None:
-        """Say something that stays above the bar."""
+        """Print a message above the bar."""
         self.console.print(message, style=style, soft_wrap=True, highlight=False, markup=False)

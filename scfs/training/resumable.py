@@ -1,4 +1,4 @@
-"""Trainings that keep their state in a file until they are done, so that the same command goes on with them."""
+"""Training that saves its state in a file until it is done, so that the same command resumes it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,19 +17,19 @@ from scfs.training.loop import Batch, Hooks, Learner, TrainingPlan, train
 
 FREE = ("workers", "device")  # settings that may change on resuming
 SAVE_SECONDS = 60.0  # between saved states
-NUM_ROWS = 1000  # about how many are logged of a training
+NUM_ROWS = 1000  # about how many rows a training logs
 
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """Where a training keeps its state and its curves, and the settings that a state must be of."""
+    """Where a training saves its state and its curves, and the settings that a saved state must have."""
 
     state: Path
-    curves: Path  # the folder of metrics.jsonl and TensorBoard's
+    curves: Path  # the folder of metrics.jsonl and TensorBoard
     settings: dict[str, Any]
 
     def remove_state(self) -> None:
-        """Once what was learnt is kept elsewhere."""
+        """Remove the state once the result is saved elsewhere."""
         on_rank_zero(lambda: self.state.unlink(missing_ok=True))
 
 
@@ -41,9 +41,9 @@ def fit(
     files: TrainingFiles | None,
     console: Console,
 ) -> None:
-    """Train on batches; `batches` gives those from a step on. Goes on from a saved state if there is one.
+    """Train on the batches from a step on, which `batches` returns. Resumes from a saved state if there is one.
 
-    The state is saved once a minute, at the end and before a stop. Without files, nothing is kept.
+    The state is saved once a minute, at the end and before a stop. Without files, nothing is saved.
     """
     plan = replace(plan, log_every_steps=max(1, plan.total_steps // NUM_ROWS))
     if files is None:
@@ -59,18 +59,18 @@ def fit(
         saved_at = time.monotonic()
 
     hooks = Hooks[Batch](save_due=lambda _: time.monotonic() - saved_at > SAVE_SECONDS, save=save)
-    plan = replace(plan, first_step=first_step, how_to_go_on="the same command goes on", more_follows=True)
+    plan = replace(plan, first_step=first_step, how_to_resume="run the same command again to resume", more_follows=True)
     with open_log(files.curves, first_step) as log:
         train(learner, batches(first_step), plan, hooks, log=log, console=console)
 
 
 def restore(learner: Learner[Any], files: TrainingFiles) -> int:
-    """Put a saved state back; the number of steps already done."""
+    """Restore a saved state; returns the number of steps already done."""
     saved = saved_state(
         files.state,
         files.settings,
         is_free=lambda name: name in FREE,
-        otherwise=f"remove {files.state} to start anew",
+        otherwise=f"remove {files.state} to start again",
     )
     step = 0 if saved is None else int(saved["step"])
     if len({*gather(step)}) > 1:

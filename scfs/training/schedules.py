@@ -1,12 +1,12 @@
 import math
 
-# Schedules are pure functions of the step: a resumed run needs no state to go on.
+# Schedules are pure functions of the step: a resumed run needs no saved state.
 
 
 def cosine(step: int, total_steps: int, *, start: float, end: float, warmup_steps: int = 0) -> float:
-    """Rise linearly to `start` during the warm-up, then go to `end` by half a cosine.
+    """Rise linearly to `start` during the warm-up, then follow half a cosine to `end`.
 
-    The first step takes a first part of the warm-up, not a learning rate of 0; the last step is at `end`.
+    The first step already takes a part of the warm-up, so its value is not 0; the last step is at `end`.
     """
     if step < warmup_steps:
         return start * (step + 1) / (warmup_steps + 1)
@@ -15,5 +15,5 @@ def cosine(step: int, total_steps: int, *, start: float, end: float, warmup_step
 
 
 def linear_warmup(step: int, warmup_steps: int, *, start: float, end: float) -> float:
-    """Go from `start` to `end` in a straight line during the warm-up and stay there."""
+    """Go linearly from `start` to `end` during the warm-up and stay there."""
     return end if step >= warmup_steps else start + (end - start) * step / warmup_steps

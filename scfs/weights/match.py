@@ -11,18 +11,18 @@ from torch import Tensor
 from scfs.weights.read import Stored
 from scfs.weights.torchvision_names import torchvision_names
 
-HEADS = {"fc", "head", "heads", "classifier"}  # of the whole network; a backbone has none of them
-OPTIONAL = ("num_batches_tracked", "relative_position_index", "attn_mask")  # not learnt
-# What projects call the networks inside their checkpoints, where the name tells the project.
+HEADS = {"fc", "head", "heads", "classifier"}  # top-level classifiers, which a backbone does not have
+OPTIONAL = ("num_batches_tracked", "relative_position_index", "attn_mask")  # not learned
+# Names of networks inside checkpoints that identify the project.
 WRAPPED = {"encoder_q": "MoCo", "encoder_k": "MoCo", "base_encoder": "MoCo v3", "momentum_encoder": "MoCo v3"}
 
 
 class Pair(NamedTuple):
-    """What a project calls the two networks of a file: the trained one, and the one that follows it."""
+    """A project's names for the two networks in a file: the trained one and its moving average."""
 
     student: str
     teacher: str
-    evaluated: str = ""  # the one that the project evaluates, whatever is asked for; empty: the one asked for
+    evaluated: str = ""  # the one that the project evaluates, whichever is requested; empty: the requested one
 
 
 PAIRS = (
@@ -40,54 +40,54 @@ PAIRS = (
 )
 
 
-class Mismatch(Exception):  # noqa: N818 - a finding, not a mistake
-    """Why the tensors of a file are not those of a network."""
+class Mismatch(Exception):  # noqa: N818 - a finding, not an error
+    """Why the tensors of a file do not match a network."""
 
 
 class LoadReport(NamedTuple):
-    """What was taken from a file of weights, and what was not."""
+    """What was loaded from a file of weights, and what was not."""
 
     format: str
     num_tensors: int
-    left: dict[str, int]  # entries not taken, counted by the first parts of their names
+    unused: dict[str, int]  # entries not loaded, counted by the first part of their names
     resampled: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.num_tensors} tensors taken from {self.format} weights{self.resampled}."]
-        if self.left:
-            lines.append("Not taken: " + ", ".join(f"{name} ({count})" for name, count in self.left.items()) + ".")
+        lines = [f"Loaded {self.num_tensors} tensors from {self.format} weights{self.resampled}."]
+        if self.unused:
+            lines.append("Not loaded: " + ", ".join(f"{name} ({count})" for name, count in self.unused.items()) + ".")
         return "\n".join(lines)
 
 
 class Naming(NamedTuple):
-    """Where a file keeps a network: behind a prefix, under its own names for the network's."""
+    """How a file names a network: a prefix, and its own parameter names."""
 
     prefix: str
-    names: dict[str, str]  # the network's -> the file's, without the prefix
+    names: dict[str, str]  # of parameters: the network's -> the file's, without the prefix
     found: int
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Of the prefix, without those that wrappers for several GPUs add."""
+        """The parts of the prefix, without those of multi-GPU wrappers."""
         return tuple(part for part in self.prefix.split(".") if part not in ("", "module"))
 
     def has_partner(self, other: "Naming", pair: Pair) -> bool:
-        """Whether this prefix and another are the same but for the names of student and teacher."""
+        """Whether this prefix and another differ only in the names of student and teacher."""
         swapped = tuple(pair.teacher if part == pair.student else part for part in self.parts)
         return swapped == other.parts != self.parts
 
 
 def match_tensors(stored: Stored, net: Any) -> tuple[dict[str, Tensor], LoadReport]:
-    """The tensors of a file that a timm network consists of, under the network's names; or a `Mismatch`.
+    """The tensors of a timm network in a file, under the network's names; raises `Mismatch` if they do not match.
 
-    Every parameter and batch-norm statistic must be there with its shape, and nothing that a larger network of the
-    same kind would have. Position embeddings of another grid are resampled.
+    Every parameter and batch-norm statistic must be there with its shape, and nothing that only a larger network of
+    the same kind would have. Position embeddings of another grid are resampled.
     """
-    wanted = {name: value for name, value in net.state_dict().items() if not name.endswith(OPTIONAL)}
-    naming = _locate(stored.tensors, list(wanted), stored.network)
+    expected = {name: value for name, value in net.state_dict().items() if not name.endswith(OPTIONAL)}
+    naming = _locate(stored.tensors, list(expected), stored.network)
     _check_heads(naming.prefix, net)
-    taken, resampled = {}, ""
-    for name, value in wanted.items():
+    loaded, resampled = {}, ""
+    for name, value in expected.items():
         theirs = naming.prefix + naming.names[name]
         if theirs not in stored.tensors:
             raise Mismatch(f"'{theirs}' is missing")
@@ -95,31 +95,33 @@ def match_tensors(stored: Stored, net: Any) -> tuple[dict[str, Tensor], LoadRepo
         if name == "pos_embed" and tensor.shape != value.shape:
             tensor, resampled = _resampled(tensor, value, net)
         if _core(tensor) != _core(value):
-            raise Mismatch(f"'{theirs}' is {_by(tensor)}, not {_by(value)}")
-        taken[name] = tensor.reshape(value.shape)
+            raise Mismatch(f"'{theirs}' is {_shape_text(tensor)}, not {_shape_text(value)}")
+        loaded[name] = tensor.reshape(value.shape)
     used = {naming.prefix + theirs for theirs in naming.names.values()}
-    left = [name for name in stored.tensors if name not in used and not name.endswith(OPTIONAL)]
-    _check_surplus([name.removeprefix(naming.prefix) for name in left if name.startswith(naming.prefix)], naming)
-    report = LoadReport(_format(stored, naming), len(taken), _count(left, naming.prefix), resampled)
+    unused = [name for name in stored.tensors if name not in used and not name.endswith(OPTIONAL)]
+    _check_surplus([name.removeprefix(naming.prefix) for name in unused if name.startswith(naming.prefix)], naming)
+    report = LoadReport(_format(stored, naming), len(loaded), _count(unused, naming.prefix), resampled)
     counters = [name for name in net.state_dict() if name.endswith("num_batches_tracked")]
-    taken |= {name: stored.tensors[naming.prefix + name] for name in counters if naming.prefix + name in stored.tensors}
-    return taken, report
+    loaded |= {
+        name: stored.tensors[naming.prefix + name] for name in counters if naming.prefix + name in stored.tensors
+    }
+    return loaded, report
 
 
-def _locate(tensors: Mapping[str, Tensor], wanted: list[str], network: str) -> Naming:
-    """The naming that holds most of the network, under timm's names or torchvision's; of two, the one asked for."""
-    namings = [{name: name for name in wanted}]
-    if (theirs := torchvision_names(wanted)) is not None and theirs not in namings:
+def _locate(tensors: Mapping[str, Tensor], expected: list[str], network: str) -> Naming:
+    """The naming that has most of the network, in timm's names or torchvision's; of two networks, the requested one."""
+    namings = [{name: name for name in expected}]
+    if (theirs := torchvision_names(expected)) is not None and theirs not in namings:
         namings.append(theirs)
     namings_found = []
     for names in namings:
-        first = names[wanted[0]]
+        first = names[expected[0]]
         for prefix in {name.removesuffix(first) for name in tensors if f".{name}".endswith(f".{first}")}:
             namings_found.append(Naming(prefix, names, sum(prefix + name in tensors for name in names.values())))
     if not namings_found:
-        raise Mismatch(f"'{wanted[0]}' is missing")
+        raise Mismatch(f"'{expected[0]}' is missing")
     best = max(sorted(namings_found, key=lambda naming: naming.prefix), key=lambda naming: naming.found)
-    # A network of which a little is missing must not give way to its partner without a word.
+    # A network with a few missing tensors must not be silently replaced by its partner.
     rivals = [naming for naming in namings_found if naming.names == best.names and naming.found > best.found / 2]
     for pair in PAIRS:
         for student, teacher in itertools.permutations(rivals, 2):
@@ -129,23 +131,23 @@ def _locate(tensors: Mapping[str, Tensor], wanted: list[str], network: str) -> N
 
 
 def _check_heads(prefix: str, net: Any) -> None:
-    # The number of attention heads does not show in the weights: MoCo v3's ViT-S has 12, everyone else's 6.
+    # The number of attention heads cannot be seen in the weights: MoCo v3's ViT-S has 12, everyone else's 6.
     wrappers = {part for part in prefix.split(".") if WRAPPED.get(part) == "MoCo v3"}
     if wrappers and getattr(net, "embed_dim", None) == 384 and net.blocks[0].attn.num_heads != 12:
         raise Mismatch("a ViT-S of MoCo v3 has 12 attention heads where timm's has 6")
 
 
-def _check_surplus(left: Iterable[str], naming: Naming) -> None:
-    """Refuse what a larger network has more: further blocks, tokens or norms. Heads and other modules are no matter."""
+def _check_surplus(unused: Iterable[str], naming: Naming) -> None:
+    """Refuse what only a larger network has: more blocks, tokens or norms. Heads and other modules do not matter."""
     tops = {name.partition(".")[0] for name in naming.names.values()} - HEADS
-    for name in left:
+    for name in unused:
         token = re.fullmatch(r"\w+_tokens?", name) and name != "mask_token"
         if name.partition(".")[0] in tops or token or re.match(r"norm\w*\.", name):
             raise Mismatch(f"'{naming.prefix}{name}' is in the file and not in the network")
 
 
 def _resampled(tensor: Tensor, value: Tensor, net: Any) -> tuple[Tensor, str]:
-    """Position embeddings (1, tokens, C) of another, square grid on the network's grid."""
+    """Position embeddings (1, tokens, C) of another square grid, resampled to the network's grid."""
     extra = 0 if getattr(net, "no_embed_class", False) else net.num_prefix_tokens
     side = math.isqrt(max(tensor.shape[1] - extra, 0)) if tensor.ndim == 3 else 0
     if side == 0 or side * side + extra != tensor.shape[1] or tensor.shape[::2] != value.shape[::2]:
@@ -164,12 +166,12 @@ def _format(stored: Stored, naming: Naming) -> str:
     names = "timm"
     if torchvision_names(naming.names) == naming.names:
         is_timm = all(name == theirs for name, theirs in naming.names.items())
-        names = "timm or torchvision" if is_timm else "torchvision"  # of ResNets, the names are the same
+        names = "timm or torchvision" if is_timm else "torchvision"  # the same names for ResNets
     return f"{names} (behind '{naming.prefix}')" if naming.prefix.removeprefix("module.") else names
 
 
 def _count(names: Iterable[str], prefix: str) -> dict[str, int]:
-    """Names counted by their first part; by one part more where the backbone's own prefix begins them."""
+    """Names counted by their first part, or by the part after the backbone's own prefix."""
     firsts = []
     for name in names:
         own = prefix if name.startswith(prefix) else "module." if name.startswith("module.") else ""
@@ -178,9 +180,9 @@ def _count(names: Iterable[str], prefix: str) -> dict[str, int]:
 
 
 def _core(tensor: Tensor) -> list[int]:
-    """The shape without axes of one: torchvision's ConvNeXt scales are (C, 1, 1), timm's (C,)."""
+    """The shape without axes of size one: torchvision's ConvNeXt scales are (C, 1, 1), timm's (C,)."""
     return [extent for extent in tensor.shape if extent != 1]
 
 
-def _by(tensor: Tensor) -> str:
-    return " x ".join(str(extent) for extent in tensor.shape) or "a single number"
+def _shape_text(tensor: Tensor) -> str:
+    return " x ".join(str(extent) for extent in tensor.shape) or "a scalar"

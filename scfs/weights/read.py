@@ -19,8 +19,8 @@ from scfs.runs.layout import LAST
 from scfs.weights.torchvision_names import current_name
 
 NETWORKS = ("teacher", "student")
-WRAPPERS = ("state_dict", "model", "model_state_dict")  # under which others keep a network in a checkpoint
-# What checkpoints carry besides tensors: DINO its arguments, MoCo numbers of numpy. None of it runs code.
+WRAPPERS = ("state_dict", "model", "model_state_dict")  # keys of a network in other projects' checkpoints
+# What checkpoints hold besides tensors: DINO its arguments, MoCo NumPy scalars. None of it runs code.
 _scalar = np.float64(0).__reduce__()[0]
 SAFE: list[Any] = [
     argparse.Namespace,
@@ -31,26 +31,26 @@ SAFE: list[Any] = [
 
 
 class Stored(NamedTuple):
-    """The tensors of a file, under the names they have there, and what the file says of them."""
+    """The tensors of a file, under the file's names, and its metadata."""
 
     path: Path
     tensors: dict[str, Tensor]
-    format: str = ""  # empty where only the names tell
+    format: str = ""  # empty if only the names reveal it
     name: str | None = None  # of the backbone
     layers: list[str] | None = None
     size: int | None = None  # side of the views it was trained on
-    network: str = "teacher"  # the one to take where the names tell of two
-    preprocessing: Preprocessing | None = None  # None where the file does not say
+    network: str = "teacher"  # the one to load if there are two
+    preprocessing: Preprocessing | None = None  # None if the file has none
 
 
 def read_weights(target: str, network: str = "teacher") -> Stored:
     """The tensors of a run folder, a checkpoint, an exported file, or a file of another project.
 
-    Only tensors and plain values are unpickled, so a file cannot run code. Where there are two networks, `network`
-    is the one to take.
+    Only tensors and plain values are unpickled, so a file cannot run code. If there are two networks, `network`
+    is the one to load.
     """
     if network not in NETWORKS:
-        raise UserError(f"There is no network '{network}'; take the teacher or the student.")
+        raise UserError(f"There is no network '{network}'; choose teacher or student.")
     path = Path(target).expanduser()
     if not path.exists():
         raise UserError(f"Nothing at {target}; give a run folder, a checkpoint, a file of weights, or random:NAME.")
@@ -60,14 +60,14 @@ def read_weights(target: str, network: str = "teacher") -> Stored:
             raise UserError(f"{target} has no checkpoint yet ({LAST}); give a run folder of scfs pretrain.")
     stored = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path, network)
     if not stored.tensors:
-        raise UserError(f"{path} is not a checkpoint of scfs, and no tensors are found in it; give a file of weights.")
+        raise UserError(f"{path} is not a checkpoint of scfs, and it holds no tensors; give a file of weights.")
     return stored._replace(network=network)
 
 
 def _read_safetensors(path: Path) -> Stored:
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
             about = file.metadata() or {}
     except (SafetensorError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
@@ -110,14 +110,14 @@ def _unpickle(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
     except UserError:
         raise
-    except Exception as error:  # torch raises many kinds for a foreign file
-        stranger = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
-        if stranger:
+    except Exception as error:  # torch raises many types for a foreign file
+        foreign = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        if foreign:
             raise UserError(
-                f"{path} holds objects of Python ({stranger[1]}), which are not loaded because they could run code; "
+                f"{path} holds Python objects ({foreign[1]}), which are not loaded because they could run code; "
                 "save the network's state_dict and give that."
             ) from None
-        raise UserError(f"{path} is not a checkpoint of scfs nor a file of torch, or it is cut short.") from None
+        raise UserError(f"{path} is not a checkpoint of scfs or a torch file, or it is cut short.") from None
 
 
 def _damaged_part(path: Path) -> str | None:
@@ -139,8 +139,8 @@ def _own(path: Path, content: Mapping[str, Any], network: str) -> Stored:
 
 
 def _unwrapped(content: Any, network: str) -> tuple[str, Mapping[Any, Any]]:
-    """The network inside a checkpoint: DINO keeps a teacher and a student, others one under a usual name."""
-    for _ in range(4):  # a file may hold itself
+    """The network inside a checkpoint: DINO stores a teacher and a student, others one network under a common key."""
+    for _ in range(4):  # a file may contain itself
         if not isinstance(content, Mapping):
             break
         for key in sorted(NETWORKS, key=lambda key: key != network):

@@ -1,7 +1,7 @@
 import re
 from collections.abc import Callable, Iterable
 
-# timm models that torchvision has too, under what name: same layers, same shapes, other parameter names.
+# timm models that torchvision also has, with its name: same layers, same shapes, other parameter names.
 TORCHVISION_MODELS = {
     **{f"resnet{depth}": f"resnet{depth}" for depth in (18, 34, 50, 101, 152)},
     **{name: name for name in ("wide_resnet50_2", "wide_resnet101_2", "resnext50_32x4d", "resnext101_32x8d")},
@@ -55,7 +55,7 @@ def torchvision_names(names: Iterable[str]) -> dict[str, str] | None:
 
 
 def current_name(name: str) -> str:
-    """Torchvision's present name of a parameter: its first ViT files say linear_1 and linear_2."""
+    """Torchvision's current name of a parameter: its first ViT files have linear_1 and linear_2."""
     if "encoder_layer_" not in name:
         return name
     return name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.")

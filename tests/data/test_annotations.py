@@ -79,8 +79,8 @@ def voc(tmp_path):
 
 
 def test_voc(voc):
-    for place in (voc, voc.parent):
-        train, val = open_annotated(f"voc:{place}")
+    for folder in (voc, voc.parent):
+        train, val = open_annotated(f"voc:{folder}")
         assert names(train) == ["000005.jpg", "000007.jpg", "2008_000008.jpg"]
         assert names(val) == ["000009.jpg"]
     people = train.objects(0)
@@ -102,14 +102,14 @@ def test_voc(voc):
 def test_voc_without_test_images(voc):
     train, val = open_annotated(f"voc:{voc / 'VOC2007'}")
     assert (names(train), names(val)) == (["000005.jpg", "000007.jpg"], ["000009.jpg"])
-    (voc / "VOC2007" / "Annotations" / "000009.xml").unlink()  # the test images of a year whose are not published
+    (voc / "VOC2007" / "Annotations" / "000009.xml").unlink()  # as in a year whose test images are not published
     train, val = open_annotated(f"voc:{voc / 'VOC2007'}")
     assert (names(train), names(val)) == (["000005.jpg"], ["000007.jpg"])
     with pytest.raises(UserError, match="No val images in ImageSets/Main"):
         open_annotated(f"voc:{voc / 'VOC2012'}")
 
 
-def test_later_years_of_voc_repeat_images(voc):
+def test_later_voc_years_repeat_images(voc):
     voc_image(voc / "VOC2011", "2008_000008")
     voc_lists(voc / "VOC2011", trainval=["2008_000008"])
     train, _ = open_annotated(f"voc:{voc}")
@@ -117,14 +117,14 @@ def test_later_years_of_voc_repeat_images(voc):
     assert len(train.objects(2)) == 1
 
 
-def test_boxes_of_voc_that_are_not_in_the_image(voc):
+def test_voc_boxes_outside_the_image(voc):
     beyond, outside, twisted = (-5, 3, 90, 90), (50, 50, 60, 60), (9, 9, 3, 12)
     voc_image(voc / "VOC2007", "000007", *(voc_object("bird", box) for box in (beyond, outside, twisted)))
     train, _ = open_annotated(f"voc:{voc}")
     assert train.objects(1).boxes.tolist() == [[0, 2, WIDTH, HEIGHT]]
     assert len(train.notes) == 2
     assert "Left out 2 objects with an empty box (the first: in " in train.notes[0]
-    assert "Clipped to the image the boxes of 1 object (the first" in train.notes[1]
+    assert "Clipped the boxes of 1 object to the image (the first" in train.notes[1]
     assert "000007.xml" in train.notes[0]
 
 
@@ -139,7 +139,7 @@ def test_boxes_of_voc_that_are_not_in_the_image(voc):
         ("<annotation><object><name>cat</name></object></annotation>", "without a box of four numbers"),
     ],
 )
-def test_bad_annotations_of_voc(voc, text, reason):
+def test_bad_voc_annotations(voc, text, reason):
     path = voc / "VOC2007" / "Annotations" / "000007.xml"
     if text is None:
         path.unlink()
@@ -150,7 +150,7 @@ def test_bad_annotations_of_voc(voc, text, reason):
     assert "\n" not in str(caught.value)
 
 
-def test_sizes_that_voc_does_not_give_or_gets_wrong(voc):
+def test_missing_and_wrong_voc_sizes(voc):
     voc_image(voc / "VOC2007", "000007", voc_object("cat", (1, 1, 90, 90)), size="")
     voc_image(voc / "VOC2007", "000005", size="<size><width>16</width><height>20</height></size>")
     train, _ = open_annotated(f"voc:{voc}")
@@ -173,7 +173,7 @@ CROWD = {"size": [HEIGHT, WIDTH], "counts": [HEIGHT, 2 * HEIGHT, (WIDTH - 3) * H
 def coco_json():
     return {
         "info": {"year": 2017},
-        "annotations": [  # before what they refer to: any order will do
+        "annotations": [  # before what they refer to: any order is fine
             annotation(7, 42, 90, [2, 2, 4, 3], area=11.5, segmentation=SQUARE),
             annotation(5, 9, 1, [1, 0, 2, HEIGHT], area=32, segmentation=CROWD, iscrowd=1),
             annotation(6, 42, 1, [0.5, 1.25, 3, 2], area=6, segmentation=[*SQUARE, [9, 9, 12, 9, 12, 12]]),
@@ -201,8 +201,8 @@ def rewrite(coco, **changes):
 
 
 def test_coco(coco):
-    for place in (coco, coco / "train2017"):
-        train, val = open_annotated(f"coco:{place}")
+    for folder in (coco, coco / "train2017"):
+        train, val = open_annotated(f"coco:{folder}")
         assert names(train) == names(val) == [f"{number:012d}.jpg" for number in (9, 11, 42)]
     assert [train.image_id(i) for i in range(3)] == [9, 11, 42]
     assert (train.object_classes, train.category_ids) == (("person", "car", "toothbrush"), (1, 3, 90))
@@ -245,7 +245,7 @@ def test_boxes_without_masks(coco):
         ),
     ],
 )
-def test_objects_that_are_left_out(coco, entry, note):
+def test_objects_are_left_out(coco, entry, note):
     rewrite(coco, annotations=[entry, *coco_json()["annotations"]])
     train, _ = open_annotated(f"coco:{coco}")
     assert [train.objects(i).ids.tolist() for i in range(3)] == [[5], [], [7, 6]]
@@ -260,7 +260,7 @@ def test_objects_that_are_left_out(coco, entry, note):
     [
         (
             {"annotations": [annotation(8, 9, 77, [1, 1, 2, 2])]},
-            "Annotation 8 of .* is of category 77, which it does not",
+            "Annotation 8 in .* has category 77, which the file does not",
         ),
         ({"annotations": [{"id": 8, "image_id": 9}]}, "An entry of 'annotations' in .*with id 8"),
         ({"annotations": [annotation(8, 9, 1, [1, 1, 2])]}, "An entry of 'annotations' in .*with id 8"),
@@ -273,7 +273,7 @@ def test_objects_that_are_left_out(coco, entry, note):
         ({"categories": [{"id": 90, "name": "brush"}, *coco_json()["categories"][1:]]}, "categories of .* differ"),
     ],
 )
-def test_bad_annotations_of_coco(coco, changes, reason):
+def test_bad_coco_annotations(coco, changes, reason):
     rewrite(coco, **changes)
     with pytest.raises(UserError, match=reason) as caught:
         open_annotated(f"coco:{coco}")
@@ -285,17 +285,17 @@ def test_a_file_is_read_in_pieces_or_refused(coco, chunk, monkeypatch):
     monkeypatch.setattr(json_stream, "CHUNK", chunk)
     path = coco / "annotations" / "instances_val2017.json"
     whole = path.read_text()
-    wanted = {"annotations", "images"}
+    kinds = {"annotations", "images"}
     expected = [(kind, entry) for kind in ("annotations", "images") for entry in coco_json()[kind]]
-    assert list(stream_lists(path, wanted)) == expected
+    assert list(stream_lists(path, kinds)) == expected
     for length in (0, 1, 20, len(whole) // 2, len(whole) - 1):
         path.write_text(whole[:length])
         with pytest.raises(UserError, match="is not a JSON object, or it is cut short"):
-            list(stream_lists(path, wanted))
+            list(stream_lists(path, kinds))
     for text in ("[1]", '{"a" 1}', '{"images": [1 2]}', "\ufeff{}"):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(UserError, match="is not a JSON object"):
-            list(stream_lists(path, wanted))
+            list(stream_lists(path, kinds))
 
 
 def test_coco_without_annotations(coco):

@@ -1,7 +1,6 @@
-"""The batched colour work against the view-by-view one, operation by operation. Levels are of 255.
+"""Batched colour augmentations against view-by-view ones, operation by operation. Levels go up to 255.
 
-The batched one keeps fractions between operations where the other rounds, hence a level or two; hues are OpenCV's table
-against arithmetic.
+The batched ones do not round between operations, hence a difference of a level or two; for hues, OpenCV has a table.
 """
 
 from random import Random
@@ -36,9 +35,9 @@ def batched(images, draws):
 def assert_close(images, draws, *, largest, mean):
     for image, draw, ours in zip(images, draws, batched(images, draws), strict=True):
         theirs = render.render_fast(image, draw, 128)
-        apart = np.abs(ours.astype(int) - theirs.astype(int))
-        assert apart.max() <= largest
-        assert apart.mean() <= mean
+        differences = np.abs(ours.astype(int) - theirs.astype(int))
+        assert differences.max() <= largest
+        assert differences.mean() <= mean
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def assert_close(images, draws, *, largest, mean):
     ],
 )
 def test_adjust(images, name, factors, largest, mean):
-    """Each image has a factor of its own."""
+    """Each image has its own factor."""
     assert_close(images, [PLAIN._replace(jitter=((name, f),)) for f in factors], largest=largest, mean=mean)
 
 
@@ -65,7 +64,7 @@ def test_grey_and_solarize(images):
     assert_close(images, [PLAIN._replace(solarize=True)] * 5, largest=0, mean=0)
 
 
-def test_order_of_operations_is_kept(images):
+def test_order_of_operations_is_preserved(images):
     """Contrast before brightness is not brightness before contrast."""
     jitter = (("brightness", 2.5), ("contrast", 0.3))
     first, second = (PLAIN._replace(jitter=order) for order in (jitter, jitter[::-1]))

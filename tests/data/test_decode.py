@@ -1,4 +1,4 @@
-"""Bytes become upright RGB images, or `Unreadable`: nothing in between, and no warnings (which are errors here)."""
+"""Bytes become upright RGB images, or `Unreadable`: nothing in between, and no warnings (which are errors in tests)."""
 
 import io
 import pickle
@@ -12,7 +12,7 @@ from PIL import Image
 from scfs.data.decode import Unreadable, decode
 
 HEIGHT, WIDTH = 40, 56
-# How an upright image lies in the file, by EXIF orientation: "6" says that the viewer must turn it clockwise.
+# How an upright image is stored, by EXIF orientation: 6 means that the viewer must rotate it clockwise.
 STORED = {
     1: lambda pixels: pixels,
     2: lambda pixels: pixels[:, ::-1],
@@ -39,7 +39,7 @@ def encoded(image, kind, **options):
     return buffer.getvalue()
 
 
-def apart(ours, theirs):
+def max_difference(ours, theirs):
     return np.abs(np.asarray(ours).astype(int) - np.asarray(theirs).astype(int)).max()
 
 
@@ -47,11 +47,11 @@ def apart(ours, theirs):
 def test_lossless_formats_are_exact(photo, kind):
     image = decode(encoded(photo, kind, **({"lossless": True} if kind == "WEBP" else {})))
     assert image.mode == "RGB"
-    assert apart(image, photo) == 0
+    assert max_difference(image, photo) == 0
 
 
 def test_a_file_and_its_bytes_are_the_same(photo, tmp_path):
-    path = tmp_path / "photo.png"  # whatever it is called
+    path = tmp_path / "photo.png"  # the suffix does not matter
     path.write_bytes(encoded(photo, "JPEG"))
     assert decode(path) == decode(str(path)) == decode(path.read_bytes())
 
@@ -66,15 +66,15 @@ def test_exif_orientation(photo, kind, orientation):
     options = {"WEBP": {"lossless": True}, "JPEG": {"quality": 100, "subsampling": 0}}.get(kind, {})
     image = decode(encoded(stored, kind, exif=exif, **options))
     assert image.size == photo.size
-    assert apart(image, photo) <= 6
+    assert max_difference(image, photo) <= 6
     assert 0x0112 not in image.getexif()
 
 
 @pytest.mark.parametrize("value", [0, 9, 4711])
-def test_an_impossible_orientation_is_none(photo, value):
+def test_an_impossible_orientation_is_ignored(photo, value):
     exif = Image.Exif()
     exif[0x0112] = value
-    assert apart(decode(encoded(photo, "PNG", exif=exif)), photo) == 0
+    assert max_difference(decode(encoded(photo, "PNG", exif=exif)), photo) == 0
 
 
 def test_damaged_exif_does_not_matter(photo):
@@ -86,7 +86,7 @@ def test_damaged_exif_does_not_matter(photo):
 def test_sixteen_bits_are_scaled():
     levels = np.linspace(0, 65535, 256 * 4).astype(np.uint16).reshape(4, 256)
     image = decode(encoded(Image.fromarray(levels), "PNG"))
-    assert apart(np.asarray(image)[..., 0], levels >> 8) == 0
+    assert max_difference(np.asarray(image)[..., 0], levels >> 8) == 0
     assert len(np.unique(np.asarray(image))) == 256  # not clipped
 
 
@@ -96,25 +96,27 @@ def test_wide_grey_is_scaled(top, dtype):
     grey = np.asarray(decode(encoded(Image.fromarray(levels), "TIFF")))[..., 0].ravel()
     assert grey[0] == 0
     assert grey[-1] in (254, 255)
-    assert apart(grey, np.linspace(0, 255, 64)) <= 1
+    assert max_difference(grey, np.linspace(0, 255, 64)) <= 1
 
 
 def test_palette_with_transparency(photo):
     palette = photo.quantize(16)
     for transparency in (3, bytes(range(16))):
         image = decode(encoded(palette, "PNG", transparency=transparency))
-        assert apart(image, palette.convert("RGB")) == 0
+        assert max_difference(image, palette.convert("RGB")) == 0
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
 def test_transparency_is_dropped(photo, mode):
     clear = photo.convert(mode)
     clear.putalpha(7)
-    assert apart(decode(encoded(clear, "PNG")), photo.convert("L" if mode == "LA" else "RGB").convert("RGB")) == 0
+    assert (
+        max_difference(decode(encoded(clear, "PNG")), photo.convert("L" if mode == "LA" else "RGB").convert("RGB")) == 0
+    )
 
 
 def test_cmyk(photo):
-    assert apart(decode(encoded(photo.convert("CMYK"), "TIFF")), photo) <= 1
+    assert max_difference(decode(encoded(photo.convert("CMYK"), "TIFF")), photo) <= 1
     image = decode(encoded(photo.convert("CMYK"), "JPEG", quality=95))
     assert np.abs(np.asarray(image).astype(int) - np.asarray(photo)).mean() < 5
 
@@ -125,7 +127,7 @@ def test_one_bit():
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
-def test_of_an_animation_the_first_frame(kind):
+def test_an_animation_gives_its_first_frame(kind):
     frames = [Image.new("RGB", (8, 6), color) for color in ("red", "blue", "lime")]
     data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], duration=10)
     assert decode(data).getpixel((3, 3))[0] > 240
@@ -144,7 +146,7 @@ def test_of_an_animation_the_first_frame(kind):
         ("TIFF", {"compression": "tiff_lzw"}),
     ],
 )
-def test_cut_short_anywhere_is_whole_or_unreadable(photo, kind, options):
+def test_a_truncated_image_is_complete_or_unreadable(photo, kind, options):
     data = encoded(photo, kind, **options)
     whole, refused = decode(data).tobytes(), 0
     for length in [*range(0, len(data), max(1, len(data) // 40)), *range(len(data) - 30, len(data))]:
@@ -156,7 +158,7 @@ def test_cut_short_anywhere_is_whole_or_unreadable(photo, kind, options):
 
 
 @pytest.mark.parametrize("missing", [1, 4, 12, 13, 20])
-def test_a_png_without_its_end_is_cut_short(photo, missing):
+def test_a_png_without_its_end_is_refused(photo, missing):
     """Pillow reads these without complaint."""
     with pytest.raises(Unreadable, match="cut short"):
         decode(encoded(photo, "PNG")[:-missing])
@@ -171,8 +173,8 @@ def test_flipped_bytes_never_raise_anything_else(photo, kind):
     data, random, unreadable = encoded(photo, kind), np.random.default_rng(1), 0
     for _ in range(60):
         broken = bytearray(data)
-        for place in random.integers(0, min(len(data), 600), 4):
-            broken[place] = random.integers(256)
+        for position in random.integers(0, min(len(data), 600), 4):
+            broken[position] = random.integers(256)
         try:
             assert decode(bytes(broken), max_pixels=10**6).mode == "RGB"
         except Unreadable:
@@ -193,7 +195,7 @@ def test_large_images_are_refused_by_their_header(size):
         decode(data)
     assert ("100000000 pixels" in caught.value.reason) == (size != (10_000, 9_500))
     with pytest.raises(Unreadable) as caught:
-        decode(data, max_pixels=10**10)  # beyond where Pillow refuses, the cap is still ours
+        decode(data, max_pixels=10**10)  # where Pillow refuses, our cap still decides
     assert "pixels" not in caught.value.reason
 
 
@@ -211,14 +213,14 @@ def test_pillows_own_limit_is_left_as_it_was(photo):
 
 
 @pytest.mark.parametrize("data", [b"", b"no image", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", b"<svg/>"])
-def test_no_image(data):
+def test_not_an_image(data):
     with pytest.raises(Unreadable) as caught:
         decode(data, name="a/b.jpg")
     assert str(caught.value).startswith("Cannot read image a/b.jpg: ")
     assert "0x" not in str(caught.value)  # equal in every run
 
 
-def test_absent_file(tmp_path):
+def test_missing_file(tmp_path):
     with pytest.raises(Unreadable, match="No such file"):
         decode(tmp_path / "gone.jpg")
     with pytest.raises(Unreadable, match="directory"):
@@ -228,4 +230,4 @@ def test_absent_file(tmp_path):
 def test_unreadable_survives_pickling():
     error = pickle.loads(pickle.dumps(Unreadable("a.jpg", "why")))
     assert (error.name, error.reason, str(error)) == ("a.jpg", "why", "Cannot read image a.jpg: why")
-    assert str(Unreadable("text")) == "text"  # as torch makes it again from a worker's
+    assert str(Unreadable("text")) == "text"  # as torch rebuilds a worker's exception

@@ -1,4 +1,4 @@
-"""Tiny files in the published layouts of the sets that backbones are transferred to."""
+"""Tiny files in the published layouts of data sets for transfer."""
 
 from pathlib import Path
 
@@ -91,7 +91,7 @@ def test_train_and_test_as_published(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
-def test_what_is_missing_is_named(kind, tmp_path):
+def test_missing_files_are_named(kind, tmp_path):
     with pytest.raises(UserError, match="give the folder of the unpacked data set"):
         open_train(f"{kind}:{tmp_path}")
     LAYOUTS[kind](tmp_path)
@@ -104,7 +104,7 @@ def test_cars_without_test_labels(tmp_path):
     cars(tmp_path)
     (tmp_path / "stanford_cars" / "cars_test_annos_withlabels.mat").unlink()
     assert len(open_train(f"cars:{tmp_path}")) == 2
-    with pytest.raises(UserError, match="published apart"):
+    with pytest.raises(UserError, match="published separately"):
         open_labelled(f"cars:{tmp_path}")
 
 
@@ -125,7 +125,7 @@ def test_aircraft_by_its_own_folder(tmp_path):
         ("pets", "test.txt", b"Abyssinian_1 first 1 1"),
     ],
 )
-def test_damaged_lists_are_one_sentence(kind, name, text, tmp_path):
+def test_damaged_lists_are_user_errors(kind, name, text, tmp_path):
     LAYOUTS[kind](tmp_path)
     [path] = tmp_path.rglob(name)
     path.write_bytes(text)

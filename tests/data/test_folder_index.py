@@ -1,4 +1,4 @@
-"""The index of a folder, from a listing and from the cache: always what is on the disk now."""
+"""The index of a folder, from a listing and from the cache, always matches the disk."""
 
 import os
 import pickle
@@ -34,7 +34,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def settled(monkeypatch):
-    """Nothing counts as recent: times of change cannot be set back."""
+    """Nothing counts as recent: change times cannot be set back."""
     monkeypatch.setattr(folder_index, "SETTLED_NS", -(10**12))
 
 
@@ -52,7 +52,7 @@ def test_every_image_in_order_of_path(root):
 
 
 @pytest.mark.usefixtures("settled")
-def test_the_second_start_lists_nothing(root, monkeypatch):
+def test_the_second_start_lists_no_folder(root, monkeypatch):
     first = listed(root)
     monkeypatch.setattr(os, "scandir", None)
     assert listed(root) == first
@@ -128,12 +128,12 @@ CHANGES = [
 @pytest.mark.usefixtures("settled")
 def test_changes_are_noticed(root, change):
     before = listed(root)
-    time.sleep(0.02)  # more than the clock of a file system ticks
+    time.sleep(0.02)  # longer than the resolution of file times
     change(root)
     after = [str(path) for path in on_disk(root) if path.is_file()]
     assert after != before
-    assert listed(root) == after  # by way of the old cache
-    assert listed(root) == after  # from the new one
+    assert listed(root) == after  # with the old cache
+    assert listed(root) == after  # with the new one
 
 
 @pytest.mark.usefixtures("settled")
@@ -148,8 +148,8 @@ def test_only_what_changed_is_listed_again(root, monkeypatch):
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_change_that_hides_its_time_is_noticed(root):
-    """As rsync and tar do: the folder's time of change is set back after the fact."""
+def test_a_change_with_a_restored_mtime_is_noticed(root):
+    """As rsync and tar do: the folder's mtime is set back afterwards."""
     times = (root / "b").stat()
     listed(root)
     time.sleep(0.02)
@@ -159,7 +159,7 @@ def test_a_change_that_hides_its_time_is_noticed(root):
 
 
 def test_a_folder_that_just_changed_is_listed_again(root, monkeypatch):
-    """The clock of a file system is coarse: a second change may leave the same time."""
+    """File times are coarse: a second change may leave the same time."""
     listed(root)
     monkeypatch.setattr(folder_index, "_stamp", lambda stat: (1, 1, stat.st_ino))  # as if the clock stood still
     listed(root)
@@ -168,7 +168,7 @@ def test_a_folder_that_just_changed_is_listed_again(root, monkeypatch):
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_link_to_nothing_that_comes_to_life(root, tmp_path):
+def test_a_broken_link_whose_target_appears(root, tmp_path):
     (root / "b" / "link.jpg").symlink_to(tmp_path / "later.jpg")
     assert str(root / "b" / "link.jpg") not in listed(root)
     (tmp_path / "later.jpg").touch()
@@ -177,7 +177,7 @@ def test_a_link_to_nothing_that_comes_to_life(root, tmp_path):
 
 @pytest.mark.parametrize("damage", [b"", b"no cache", None])
 @pytest.mark.usefixtures("settled")
-def test_a_damaged_cache_is_made_again(root, cache, damage):
+def test_a_damaged_cache_is_rebuilt(root, cache, damage):
     expected = listed(root)
     (path,) = cache.iterdir()
     whole = path.read_bytes()
@@ -187,7 +187,7 @@ def test_a_damaged_cache_is_made_again(root, cache, damage):
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_foreign_cache_is_made_again(root, cache):
+def test_a_foreign_cache_is_rebuilt(root, cache):
     expected = listed(root)
     (path,) = cache.iterdir()
     np.savez(path.with_suffix(""), other=np.zeros(3))
@@ -211,7 +211,7 @@ def test_a_cache_that_cannot_be_written(root, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("settled")
-def test_nothing_but_the_cache_is_left(root, cache):
+def test_only_the_cache_is_written(root, cache):
     listed(root)
     assert [path.suffix for path in cache.iterdir()] == [".npz"]
 
@@ -259,7 +259,7 @@ def test_hidden_names_are_left_out(root):
 
 
 @pytest.mark.usefixtures("settled")
-def test_names_that_are_no_text(root):
+def test_names_that_are_not_text(root):
     with open(os.path.join(os.fsencode(root), b"b", b"\xff\xfe.jpg"), "wb"):  # noqa: PTH123, PTH118
         pass
     for _ in range(2):
@@ -281,10 +281,10 @@ def test_a_folder_that_cannot_be_listed(root, monkeypatch):
 
 
 def test_names_are_a_sequence():
-    words = [b"one", b"", b"three", b"four"]
-    names = pickle.loads(pickle.dumps(Names.of(words)))
-    assert list(names) == [names[i] for i in range(4)] == names[:] == words
-    assert names[1:3] == words[1:3]
+    strings = [b"one", b"", b"three", b"four"]
+    names = pickle.loads(pickle.dumps(Names.of(strings)))
+    assert list(names) == [names[i] for i in range(4)] == names[:] == strings
+    assert names[1:3] == strings[1:3]
     assert names[-1] == b"four"
     assert list(Names.of([])) == Names.of([])[:] == []
     with pytest.raises(IndexError):

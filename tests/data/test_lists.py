@@ -13,7 +13,7 @@ def names(source):
     return [source.name(i) for i in range(len(source))]
 
 
-def test_paths_from_the_lists_folder_on(photos):
+def test_paths_relative_to_the_lists_folder(photos):
     absolute = str(photos / "cats" / "5.jpg")
     source = open_train(write(photos / "a.txt", "# mine", "dogs/1.jpg", "", "  ", "cats/0.jpg\r", absolute))
     assert names(source) == [str(photos / "dogs" / "1.jpg"), str(photos / "cats" / "0.jpg"), absolute]
@@ -27,7 +27,7 @@ def test_labels_after_a_tab(photos):
     assert [source.label(i) for i in range(3)] == [1, 0, 0]
 
 
-def test_numbers_as_labels_are_in_order_of_number(photos):
+def test_numeric_labels_are_sorted_by_number(photos):
     source = open_train(write(photos / "a.txt", "dogs/1.jpg\t10", "cats/0.jpg\t9"))
     assert source.classes == ("9", "10")
 
@@ -39,7 +39,7 @@ def test_every_fifth_of_a_list_is_held_out(photos):
     assert len(train) == 10
 
 
-def test_a_mark_of_byte_order_is_no_part_of_the_first_path(photos):
+def test_a_byte_order_mark_is_not_part_of_the_first_path(photos):
     (photos / "a.txt").write_bytes(b"\xef\xbb\xbfcats/0.jpg\n")
     assert names(open_train(str(photos / "a.txt"))) == [str(photos / "cats" / "0.jpg")]
 
@@ -62,7 +62,7 @@ def test_bad_lists(photos, lines, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_absent_list(photos):
+def test_missing_list(photos):
     with pytest.raises(UserError, match=r"Cannot read list .*none.txt: No such file"):
         open_train(str(photos / "none.txt"))
 
@@ -77,8 +77,8 @@ def cows(photos):
 
 
 def test_a_class_list_chooses_and_orders(cows, tmp_path):
-    wanted = write(tmp_path / "classes.txt", "# two of three", "dogs\tman's best friend", "cows")
-    source = open_train(str(cows), classes=wanted)
+    chosen = write(tmp_path / "classes.txt", "# two of three", "dogs\tman's best friend", "cows")
+    source = open_train(str(cows), classes=chosen)
     assert source.classes == ("dogs", "cows")
     for i in range(len(source)):
         assert source.classes[source.label(i)] in source.name(i)
@@ -87,15 +87,15 @@ def test_a_class_list_chooses_and_orders(cows, tmp_path):
 
 
 def test_a_class_list_for_evaluation(cows, tmp_path):
-    wanted = write(tmp_path / "classes.txt", "dogs", "cows")
-    train, val = open_labelled(str(cows), classes=wanted)
+    chosen = write(tmp_path / "classes.txt", "dogs", "cows")
+    train, val = open_labelled(str(cows), classes=chosen)
     assert train.classes == val.classes == ("dogs", "cows")
     assert (len(train), len(val)) == (9, 2)
     assert {val.classes[val.label(i)] for i in range(2)} == {"dogs", "cows"}
 
 
 def test_a_class_list_over_train_and_val(cows, tmp_path):
-    """Classes that are in one only do not matter if they are not wanted."""
+    """Classes that only one of them has do not matter if they are not listed."""
     root = tmp_path / "set"
     root.mkdir()
     cows.rename(root / "train")
@@ -116,7 +116,7 @@ def test_a_class_list_over_scenes(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        (["dogs", "cat"], "names class 'cat', which the data does not have; is 'cats' meant?"),
+        (["dogs", "cat"], "names class 'cat', which the data does not have; did you mean 'cats'?"),
         (["dogs", "cows", "dogs"], "names 'dogs' twice"),
         ([""], "is empty"),
     ],

@@ -16,7 +16,7 @@ from scfs.data.views import MultiCrop
 from scfs.distributed import num_cores
 from scfs.errors import UserError
 
-IMAGES, BATCH, EPOCHS = 11, 4, 2  # two steps an epoch, three images left over
+IMAGES, BATCH, EPOCHS = 11, 4, 2  # two steps per epoch, three images left over
 
 
 def batches(*, workers=0, start_step=0, seed=0):
@@ -94,8 +94,8 @@ def test_an_unreadable_image_is_replaced_by_the_next(photos, workers):
         (photos / "dogs" / name).write_bytes(b"no image")
     source = read_folder(photos)
     assert readable_image(source, 6)[0] == source.image(7)
-    last, place, problems = readable_image(source, 11)
-    assert (last, place) == (source.image(0), 0)
+    last, index, problems = readable_image(source, 11)
+    assert (last, index) == (source.image(0), 0)
     assert len(problems) == 1
     assert "5.jpg" in problems[0]
     views = MultiCrop(
@@ -107,22 +107,26 @@ def test_an_unreadable_image_is_replaced_by_the_next(photos, workers):
     assert {"0.jpg" in name for name in named} == {True, False}
 
 
-def test_nothing_but_unreadable_images_is_refused(photos):
+def test_only_unreadable_images_is_an_error(photos):
     for path in photos.rglob("*.jpg"):
         path.write_bytes(b"no image")
     with pytest.raises(UserError, match="12 images in a row cannot be read"):
         readable_image(read_folder(photos), 3)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_processes_and_parts_share_each_batch(parts):
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_processes_and_micro_batches_cover_each_batch(micro_batches):
     whole = list(StepSampler(23, 8, 2, seed=0, start_step=1))
-    shares = [list(StepSampler(23, 8, 2, seed=0, start_step=1, parts=parts, rank=r, world_size=2)) for r in (0, 1)]
+    shards = [
+        list(StepSampler(23, 8, 2, seed=0, start_step=1, micro_batches=micro_batches, rank=r, world_size=2))
+        for r in (0, 1)
+    ]
     for step, batch in enumerate(whole):
-        mine = [key for part in range(parts) for share in shares for key in share[step * parts + part]]
-        assert mine == batch
-    assert {len(part) for share in shares for part in share} == {4 // parts}
-    assert len(StepSampler(23, 8, 2, seed=0, start_step=1, parts=parts)) == 3 * parts
+        first = step * micro_batches
+        found = [key for i in range(first, first + micro_batches) for shard in shards for key in shard[i]]
+        assert found == batch
+    assert {len(keys) for shard in shards for keys in shard} == {4 // micro_batches}
+    assert len(StepSampler(23, 8, 2, seed=0, start_step=1, micro_batches=micro_batches)) == 3 * micro_batches
 
 
 def test_automatic_workers():

@@ -1,4 +1,4 @@
-"""Masks as COCO's tools draw them. What is not plain to see was made with pycocotools 2.0.11."""
+"""Masks as COCO's tools draw them. What cannot be checked by eye was made with pycocotools 2.0.11."""
 
 import numpy as np
 import pytest
@@ -133,7 +133,7 @@ def test_compressed_and_uncompressed_runs_are_the_same():
         {"size": [2, 3], "counts": None},
     ],
 )
-def test_what_is_no_segmentation(segmentation):
+def test_bad_segmentations(segmentation):
     builder = SegmentsBuilder()
     with pytest.raises(BadSegmentation):
         builder.add(segmentation)

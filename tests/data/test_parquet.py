@@ -99,7 +99,7 @@ def test_plain_bytes_and_numbered_classes(tmp_path):
     assert source.label(0) == 1
 
 
-def test_other_names_by_metadata(tmp_path):
+def test_other_column_names_from_metadata(tmp_path):
     source = open_train(str(write(tmp_path / "a.parquet", [2, 0], image="photo", label="fine_label")))
     assert reds(source) == [0, 1]
     assert (source.classes, source.label(0)) == (tuple(NAMES), 2)
@@ -162,7 +162,7 @@ def test_no_image_column(tmp_path):
         open_train(str(tmp_path / "a.parquet"))
 
 
-def test_files_that_do_not_agree(dataset):
+def test_files_with_different_columns(dataset):
     write(dataset / "data" / "train-00001-of-00002.parquet", [1], image="photo")
     with pytest.raises(UserError, match=r"train-00001-of-00002.parquet has no image column 'image'"):
         open_train(str(dataset))
@@ -176,10 +176,10 @@ def test_no_rows(tmp_path):
 
 
 def test_without_pyarrow(dataset, monkeypatch):
-    def absent(_):
+    def missing(_):
         raise ImportError
 
-    monkeypatch.setattr(importlib, "import_module", absent)
+    monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(UserError, match=r'pip install "scfs\[parquet\]"'):
         open_train(str(dataset))
 
@@ -190,14 +190,14 @@ def test_sources_survive_pickling(dataset):
     assert reds(pickle.loads(pickle.dumps(source))) == list(range(8))
 
 
-def test_a_forked_process_reads_for_itself(dataset):
+def test_a_forked_process_opens_its_own_files(dataset):
     source = open_train(str(dataset))
-    source.image(3)  # opens a file and keeps a row group
+    source.image(3)  # opens a file and caches a row group
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply(reds, (source,)) == list(range(8))
 
 
-def test_row_groups_are_kept(dataset):
+def test_row_groups_are_cached(dataset):
     source = open_train(str(dataset))
     parquet._row_group.cache_clear()
     reds(source)

@@ -1,4 +1,4 @@
-"""Public data sets: tiny files in the published layouts, and real ones where they lie beside the project."""
+"""Public data sets: tiny files in the published layouts, and real ones where they are beside the project."""
 
 import hashlib
 import pickle
@@ -30,7 +30,7 @@ def names(source):
 
 @pytest.fixture(params=["CIFAR10", "CIFAR100"])
 def cifar(request, tmp_path, monkeypatch):
-    """The published files, each with four images, and torchvision told of their checksums."""
+    """The published files, each with four images, with torchvision's checksums patched to match."""
     kind = getattr(datasets, request.param)
     folder, random = tmp_path / "download" / kind.base_folder, np.random.default_rng(0)
     folder.mkdir(parents=True)
@@ -54,8 +54,8 @@ def cifar(request, tmp_path, monkeypatch):
 
 def test_cifar(cifar):
     kind, folder = cifar
-    for place in (folder, folder.parent):
-        train, val = open_labelled(f"{kind}:{place}")
+    for root in (folder, folder.parent):
+        train, val = open_labelled(f"{kind}:{root}")
         assert (len(train), len(val)) == (4 if kind == "cifar100" else 20, 4)
         assert len(train.classes) == (100 if kind == "cifar100" else 10)
         assert [val.label(i) for i in range(4)] == [3, 0, 99 if kind == "cifar100" else 9, 7]
@@ -82,7 +82,7 @@ def test_damaged_cifar(cifar, damage):
 
 
 def test_cifar_that_is_not_as_published(tmp_path):
-    """Without being told otherwise, torchvision checks the published checksums."""
+    """Unpatched, torchvision checks the published checksums."""
     (tmp_path / "cifar-10-batches-py").mkdir()
     (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(pickle.dumps({}))
     with pytest.raises(UserError, match="is not the whole CIFAR10"):
@@ -103,7 +103,7 @@ def test_imagenette(tmp_path, size):
     assert len(open_train(f"imagenette:{root}")) == 6
 
 
-def test_of_several_imagenettes_the_largest(tmp_path):
+def test_the_largest_of_several_imagenettes(tmp_path):
     for size, count in (("", 1), ("-160", 2)):
         for split in ("train", "val"):
             for i in range(count):
@@ -113,7 +113,7 @@ def test_of_several_imagenettes_the_largest(tmp_path):
 
 @pytest.fixture
 def voc(tmp_path):
-    """Two years; the test images are not for training, and the lists of classes are not of images."""
+    """Two years; test images are not for training, and the lists per class do not count."""
     for year, ids in (("VOC2007", ["000005", "000007", "000009"]), ("VOC2012", ["2007_000027", "2008_000008"])):
         folder = tmp_path / "VOCdevkit" / year
         for i in ids:
@@ -128,8 +128,8 @@ def voc(tmp_path):
 
 def test_voc(voc):
     expected = ["000005.jpg", "000007.jpg", "2007_000027.jpg", "2008_000008.jpg"]
-    for place in (voc, voc.parent):
-        source = open_train(f"voc:{place}")
+    for root in (voc, voc.parent):
+        source = open_train(f"voc:{root}")
         assert names(source) == expected
         assert source.classes == ()
         assert source.image(3).size == (20, 16)
@@ -143,7 +143,7 @@ def test_voc_without_trainval(voc):
     assert names(open_train(f"voc:{voc / 'VOC2007'}")) == ["000005.jpg", "000007.jpg", "000009.jpg"]
 
 
-def test_voc_with_an_absent_image(voc):
+def test_voc_with_a_missing_image(voc):
     (voc / "VOC2012" / "JPEGImages" / "2008_000008.jpg").unlink()
     with pytest.raises(UserError, match=r"1 of the 4 images that .* do not exist, the first .*2008_000008.jpg"):
         open_train(f"voc:{voc}")
@@ -154,8 +154,8 @@ def test_coco(tmp_path, layout):
     for i in (25, 9):
         photo(tmp_path / layout / f"{i:012d}.jpg")
         photo(tmp_path / layout.replace("train", "val") / f"{i:012d}.jpg")
-    for place in (tmp_path, tmp_path / layout):
-        source = open_train(f"coco:{place}")
+    for root in (tmp_path, tmp_path / layout):
+        source = open_train(f"coco:{root}")
         assert names(source) == ["000000000009.jpg", "000000000025.jpg"]
         assert source.classes == ()
 
@@ -170,7 +170,7 @@ def test_coco(tmp_path, layout):
         ("coco", "No COCO under"),
     ],
 )
-def test_absent_data_sets(tmp_path, kind, sentence):
+def test_missing_data_sets(tmp_path, kind, sentence):
     with pytest.raises(UserError, match=sentence):
         open_train(f"{kind}:{tmp_path}")
     with pytest.raises(UserError, match=rf"No folder at .*nowhere; write {kind}:FOLDER"):

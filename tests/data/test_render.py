@@ -1,7 +1,7 @@
 """The fast view path against the reference path: how far apart may they be, operation by operation?
 
-Levels are of 255. A bound on the mean says that the pictures are the same; a bound on the largest difference says that
-no pixel is wild, and is wide where the two round hues differently or where Pillow blurs by boxes.
+Levels go up to 255. A bound on the mean shows that the pictures are the same; a bound on the largest difference shows
+that no pixel is far off, and is loose where the two round hues differently or where Pillow blurs with boxes.
 """
 
 from random import Random
@@ -28,9 +28,9 @@ def difference(ours, theirs):
 
 
 def assert_close(ours, theirs, *, largest, mean):
-    apart = difference(ours, theirs)
-    assert apart.max() <= largest
-    assert apart.mean() <= mean
+    differences = difference(ours, theirs)
+    assert differences.max() <= largest
+    assert differences.mean() <= mean
 
 
 @pytest.mark.parametrize("box", [(0, 0, 96, 96), (10, 20, 70, 90), (30, 40, 20, 24)])
@@ -68,7 +68,7 @@ def test_whole_views(images):
     """The same draws through both paths: on average within two levels."""
     settings = {"global_size": 64, "local_size": 32, "num_local_views": 4}
     views = MultiCrop(**settings, global_scale=(0.25, 1), local_scale=(0.05, 0.25))
-    random, apart, grey = Random(0), [], 0
+    random, differences, grey = Random(0), [], 0
     for image in images[:4] * 5:
         for kind in views.kinds:
             draw = views.draw((128, 128), kind, random)._replace(solarize=False)  # which flips levels at a threshold
@@ -77,9 +77,9 @@ def test_whole_views(images):
                 render.render_reference(Image.fromarray(image), draw, kind.size),
             )
             grey += draw.grey and not (ours[..., 0] != ours[..., 1]).any()
-            apart.append(difference(ours, theirs).mean())
-    assert np.mean(apart) < 1.5
-    assert max(apart) < 4
+            differences.append(difference(ours, theirs).mean())
+    assert np.mean(differences) < 1.5
+    assert max(differences) < 4
     assert grey > 5
 
 

@@ -34,7 +34,7 @@ def test_painting_does_not_touch_the_global_generator():
 
 
 @pytest.mark.parametrize(("key", "label", "box", "means"), GOLDEN)
-def test_scenes_stay_what_they_were(key, label, box, means):
+def test_scenes_do_not_change(key, label, box, means):
     # Pooled means, not a checksum: the last bit of a sine differs between builds of NumPy.
     scene = render_scene(*key)
     assert scene.label == label
@@ -53,7 +53,7 @@ def test_seed_split_and_index_each_give_another_scene(other):
 def test_labels_are_balanced_and_not_in_a_fixed_order(split):
     labels = np.array([scene_label(0, split, index) for index in range(1000)])
     assert np.bincount(labels).tolist() == [100] * len(CLASSES)
-    # Knowing the index modulo 10 should say next to nothing about the class.
+    # The index modulo 10 should reveal next to nothing about the class.
     table = np.zeros((10, len(CLASSES)))
     np.add.at(table, (np.arange(1000) % 10, labels), 1)
     assert table.max() < 30
@@ -104,7 +104,7 @@ def test_the_pattern_is_where_the_mask_is():
     assert np.mean(inside) > 1.3 * np.mean(around)
 
 
-def test_many_small_views_hold_background_only():
+def test_many_small_views_show_only_background():
     rng = np.random.default_rng(0)
     empty = []
     for scene in scenes():
@@ -115,7 +115,7 @@ def test_many_small_views_hold_background_only():
     assert 0.4 < np.mean(empty) < 0.65
 
 
-def test_color_does_not_tell_the_class():
+def test_color_does_not_reveal_the_class():
     # Nearest class mean of the mean color, of the whole image and of the object alone: chance is 10 %.
     labels = np.array([scene.label for scene in scenes()])
     for colors in (

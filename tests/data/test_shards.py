@@ -32,7 +32,7 @@ def write_tar(path, members, **options):
 
 
 def write_samples(path, numbers, *, labels=True):
-    """As webdataset's TarWriter: KEY.cls beside KEY.jpg, the color tells the number."""
+    """As webdataset's TarWriter: KEY.cls beside KEY.jpg; the color encodes the number."""
     members = []
     for i, number in enumerate(numbers):
         members += [(f"{i:06d}.cls", str(number).encode())] if labels else []
@@ -67,7 +67,7 @@ def test_one_shard(folder):
     assert len(open_train(str(folder / "x-000001.tar"))) == 6
 
 
-def test_home_is_understood(folder, monkeypatch):
+def test_home_is_expanded(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     assert len(open_train("~/x-*.tar")) == 12
 
@@ -84,7 +84,7 @@ def test_splits_by_name(tmp_path, names):
     write_samples(tmp_path / "set" / names[1], [2, 3])
     assert len(open_train(str(tmp_path / "set"))) == 3
     train, val = open_labelled(str(tmp_path / "set"))
-    assert train.classes == val.classes == ("1", "2", "3")  # one that val lacks keeps its place
+    assert train.classes == val.classes == ("1", "2", "3")  # one that val lacks is still counted
     assert [val.label(i) for i in range(2)] == [1, 2]
 
 
@@ -95,12 +95,12 @@ def test_labels_only_if_every_sample_has_one(tmp_path):
         open_labelled(str(path))
 
 
-def test_a_label_that_is_no_number_is_none(tmp_path):
+def test_a_label_that_is_not_a_number_is_ignored(tmp_path):
     path = write_tar(tmp_path / "a.tar", [("1.jpg", jpeg(1)), ("1.cls", b"cat")])
     assert open_train(str(path)).classes == ()
 
 
-def test_odd_members(tmp_path):
+def test_unusual_members(tmp_path):
     members = [
         ("sub/a.seg.png", b"mask"),
         ("sub/a.jpg", jpeg(40)),
@@ -144,7 +144,7 @@ def test_a_damaged_image_is_unreadable(tmp_path):
     assert color(source, 1) == 2
 
 
-def test_a_shard_that_shrinks_or_goes(folder):
+def test_a_shard_that_shrinks_or_disappears(folder):
     source = open_train(str(folder))
     os.truncate(folder / "x-000001.tar", 600)
     with pytest.raises(Unreadable, match="shorter than it was"):
@@ -154,14 +154,14 @@ def test_a_shard_that_shrinks_or_goes(folder):
         source.image(11)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, "in a header", "no end"])
-def test_a_shard_cut_short(folder, share):
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9, "in a header", "no end"])
+def test_a_shard_cut_short(folder, fraction):
     path = folder / "x-000001.tar"
     with tarfile.open(path) as tar:
         last = tar.getmembers()[-1]
     lengths = {"in a header": last.offset + 100, "no end": last.offset_data + 512}
-    os.truncate(path, lengths.get(share) or int(path.stat().st_size * share) // 512 * 512 + 7)
-    if share == 0.9:  # only padding is missing
+    os.truncate(path, lengths.get(fraction) or int(path.stat().st_size * fraction) // 512 * 512 + 7)
+    if fraction == 0.9:  # only padding is missing
         os.truncate(path, last.offset_data - 512)
     with pytest.raises(UserError, match=r"Shard .*x-000001.tar is cut short"):
         open_train(str(folder))
@@ -212,12 +212,12 @@ def test_shards_without_images(tmp_path):
         open_train(str(write_tar(tmp_path / "a.tar", [("1.txt", b"text")])))
 
 
-def test_tars_beside_folders_are_leftovers(photos):
+def test_tars_beside_folders_are_ignored(photos):
     write_tar(photos / "photos.tar", [("1.jpg", jpeg(1))])
     assert len(open_train(str(photos))) == 12
 
 
-def test_the_index_is_kept_until_a_shard_changes(folder, tmp_path, monkeypatch):
+def test_the_index_is_cached_until_a_shard_changes(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("SCFS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(shards, "SETTLED_NS", -(10**12))
     paths = [str(path) for path in sorted(folder.iterdir())]

@@ -27,7 +27,7 @@ def test_scenes_by_name():
     assert (train.name(7), val.name(0)) == ("scenes/train/7", "scenes/val/0")
 
 
-def test_scenes_are_kept_and_survive_pickling():
+def test_scenes_are_cached_and_survive_pickling():
     source, _ = open_labelled("scenes:4,4")
     fresh = Image.fromarray(render_scene(0, "train", 2).image)
     assert source.image(2) == source.image(2) == pickle.loads(pickle.dumps(source)).image(2) == fresh
@@ -74,7 +74,7 @@ def test_a_bad_file_is_unreadable(photos):
     assert caught.value.name == source.name(3) == str(photos / "cats" / "3.jpg")
 
 
-def test_the_cap_reaches_every_source(photos):
+def test_the_pixel_cap_applies_to_every_source(photos):
     for opener in (open_train, lambda *a, **k: open_labelled(*a, **k)[1]):
         assert opener(str(photos), max_pixels=40 * 48).image(0).size == (48, 40)
         with pytest.raises(Unreadable, match="more than 1919 pixels"):
@@ -111,7 +111,7 @@ def test_every_fifth_of_a_train_folder_alone(photos, tmp_path):
     assert (len(train), len(val)) == (10, 2)
 
 
-def test_odd_modes_become_rgb(tmp_path):
+def test_unusual_modes_become_rgb(tmp_path):
     for mode in ("P", "L", "LA", "CMYK", "I;16", "1"):
         suffix = "tif" if mode == "CMYK" else "png"
         Image.new(mode, (8, 6)).save(tmp_path / f"{mode.replace(';', '')}.{suffix}")

@@ -1,6 +1,6 @@
 import pytest
 
-from scfs.data.unreadable import Unreadables, num_allowed, refuse_unreadable
+from scfs.data.unreadable import UnreadableImages, num_allowed, refuse_unreadable
 from scfs.errors import UserError
 
 
@@ -29,25 +29,25 @@ def test_how_many_are_allowed(images, fraction, allowed):
 def test_an_epoch_of_a_run(tmp_path):
     path = tmp_path / "unreadable.txt"
     path.write_text("c.jpg\n")
-    unreadables = Unreadables(8, path=path)  # three are allowed: more would be half
-    assert list(unreadables.check(1, ["b.jpg", "a.jpg"], 2)) == [
+    unreadable = UnreadableImages(8, path=path)  # three are allowed: more would be half
+    assert list(unreadable.check(1, ["b.jpg", "a.jpg"], 2)) == [
         f"Unreadable, replaced by the next image: {name}" for name in ("a.jpg", "b.jpg")
     ]
-    assert list(unreadables.check(1, ["c.jpg"], 1)) == []  # named before
-    assert list(unreadables.check(2, ["a.jpg"], 3)) == []  # another epoch; two are another process's
+    assert list(unreadable.check(1, ["c.jpg"], 1)) == []  # reported before
+    assert list(unreadable.check(2, ["a.jpg"], 3)) == []  # another epoch; two are another process's
     assert path.read_text() == "c.jpg\na.jpg\nb.jpg\n"
     with pytest.raises(UserError) as caught:
-        list(unreadables.check(2, [], 1))
+        list(unreadable.check(2, [], 1))
     assert str(caught.value) == (
         f"4 of 8 images cannot be read, more than the 3 allowed (all are listed in {path}); repair or remove them."
     )
 
 
 def test_the_setting_is_named_where_it_helps(tmp_path):
-    unreadables = Unreadables(100, max_fraction=0.2, path=tmp_path / "unreadable.txt")
-    assert list(unreadables.check(1, [], 20)) == []
+    unreadable = UnreadableImages(100, max_fraction=0.2, path=tmp_path / "unreadable.txt")
+    assert list(unreadable.check(1, [], 20)) == []
     with pytest.raises(UserError, match=r"more than the 20 allowed .*, or raise data.max_unreadable\.$"):
-        list(unreadables.check(1, [], 1))
+        list(unreadable.check(1, [], 1))
 
 
 def test_up_to_ten_are_listed():
@@ -62,7 +62,7 @@ def test_up_to_ten_are_listed():
         refuse_unreadable(problems[:10], 18)
 
 
-def test_all_are_counted_though_two_look_alike():
+def test_two_with_the_same_name_both_count():
     refuse_unreadable(["caf?.jpg"], 3)
     with pytest.raises(UserError, match="2 of 3 images"):
         refuse_unreadable(["caf?.jpg"] * 2, 3)

@@ -27,7 +27,7 @@ def multi_crop(num_local_views=3, **changes):
 
 @pytest.fixture
 def ramp():
-    """Red is the column, green the row: a view shows where it was cut."""
+    """Red is the column, green the row: a view shows where it was cropped."""
     rows, columns = np.mgrid[0:100, 0:160]
     pixels = np.stack([columns, rows, np.full_like(rows, 100)], axis=-1).astype(np.uint8)
     return Image.fromarray(pixels)
@@ -51,9 +51,9 @@ def test_shapes(ramp, num_local_views):
     assert batch.local_flips.shape == (num_local_views, 2)
 
 
-def test_a_batch_travels_in_one_block_of_shared_memory(ramp):
+def test_a_batch_is_sent_in_one_block_of_shared_memory(ramp):
     samples = [multi_crop(3)(ramp, seed) for seed in (1, 2)]
-    packed = pack(samples, share=True)
+    packed = pack(samples, share_memory=True)
     assert packed.pixels.is_shared()
     batch = packed.unpack()
     assert batch.global_views.untyped_storage().data_ptr() == batch.local_views.untyped_storage().data_ptr()
@@ -63,7 +63,7 @@ def test_a_batch_travels_in_one_block_of_shared_memory(ramp):
 
 
 @pytest.mark.parametrize("path", ["fast", "reference"])
-def test_boxes_and_flips_say_where_a_view_was_cut(ramp, path):
+def test_boxes_and_flips_locate_a_view(ramp, path):
     views = plain(multi_crop(path=path))
     flipped = 0
     for seed in range(20):
@@ -79,9 +79,9 @@ def test_boxes_and_flips_say_where_a_view_was_cut(ramp, path):
             if flip:
                 columns = columns.flip(0)
             width = len(columns)
-            for place, edge in ((0, 0.5 / width), (width - 1, 1 - 0.5 / width)):
-                assert columns[place].item() == pytest.approx(160 * (box[0] + edge * (box[2] - box[0])), abs=2.5)
-                assert rows[place].item() == pytest.approx(100 * (box[1] + edge * (box[3] - box[1])), abs=2.5)
+            for position, edge in ((0, 0.5 / width), (width - 1, 1 - 0.5 / width)):
+                assert columns[position].item() == pytest.approx(160 * (box[0] + edge * (box[2] - box[0])), abs=2.5)
+                assert rows[position].item() == pytest.approx(100 * (box[1] + edge * (box[3] - box[1])), abs=2.5)
     assert 20 < flipped < 80  # of 100
 
 
@@ -109,17 +109,17 @@ def test_drawn_with_the_papers_probabilities(ramp):
     first, second, local = draws.values()
     every = [*first, *second, *local]
 
-    def share(happened, of):
+    def fraction(happened, of):
         return sum(bool(happened(d)) for d in of) / len(of)
 
-    assert share(lambda d: d.blur_radius is not None, first) == 1.0
-    assert share(lambda d: d.blur_radius is not None, second) == pytest.approx(0.1, abs=0.05)
-    assert share(lambda d: d.blur_radius is not None, local) == pytest.approx(0.5, abs=0.08)
-    assert share(lambda d: d.solarize, second) == pytest.approx(0.2, abs=0.06)
-    assert share(lambda d: d.solarize, first + local) == 0.0
-    assert share(lambda d: bool(d.jitter), every) == pytest.approx(0.8, abs=0.04)
-    assert share(lambda d: d.grey, every) == pytest.approx(0.2, abs=0.04)
-    assert share(lambda d: d.flip, every) == pytest.approx(0.5, abs=0.05)
+    assert fraction(lambda d: d.blur_radius is not None, first) == 1.0
+    assert fraction(lambda d: d.blur_radius is not None, second) == pytest.approx(0.1, abs=0.05)
+    assert fraction(lambda d: d.blur_radius is not None, local) == pytest.approx(0.5, abs=0.08)
+    assert fraction(lambda d: d.solarize, second) == pytest.approx(0.2, abs=0.06)
+    assert fraction(lambda d: d.solarize, first + local) == 0.0
+    assert fraction(lambda d: bool(d.jitter), every) == pytest.approx(0.8, abs=0.04)
+    assert fraction(lambda d: d.grey, every) == pytest.approx(0.2, abs=0.04)
+    assert fraction(lambda d: d.flip, every) == pytest.approx(0.5, abs=0.05)
     radii = [d.blur_radius for d in every if d.blur_radius is not None]
     assert 0.1 <= min(radii) < 0.2
     assert 1.9 < max(radii) <= 2.0
@@ -137,7 +137,7 @@ def test_drawn_with_the_papers_probabilities(ramp):
         ("hue", -0.1, 0.1),
     ):
         values = [f[name] for f in factors]
-        assert share(lambda d, name=name: d.jitter and d.jitter[0][0] == name, every) == pytest.approx(0.2, abs=0.04)
+        assert fraction(lambda d, name=name: d.jitter and d.jitter[0][0] == name, every) == pytest.approx(0.2, abs=0.04)
         assert low <= min(values) < low + 0.05 * (high - low)
         assert high - 0.05 * (high - low) < max(values) <= high
 
@@ -154,9 +154,9 @@ def test_boxes_are_drawn_as_torchvision_draws_them(size):
     theirs = np.array([[d["top"], d["left"], d["height"], d["width"]] for d in drawn])
     error = np.sqrt((ours.var(0) + theirs.var(0)) / 3000)
     assert (np.abs(ours.mean(0) - theirs.mean(0)) <= 4 * error + 1e-9).all()
-    for share in (5, 50, 95):
+    for percent in (5, 50, 95):
         np.testing.assert_allclose(
-            np.percentile(ours, share, 0), np.percentile(theirs, share, 0), atol=0.05 * max(size)
+            np.percentile(ours, percent, 0), np.percentile(theirs, percent, 0), atol=0.05 * max(size)
         )
 
 
@@ -180,7 +180,7 @@ def test_rendered_as_dino_does(ramp):
         np.testing.assert_array_equal(render_reference(ramp, draw, 24), pixels)
 
 
-def test_normalised_with_imagenets_mean_and_deviation(ramp):
+def test_normalised_with_imagenets_mean_and_std(ramp):
     expected = (np.asarray(ramp) / 255 - np.array(IMAGENET_MEAN)) / np.array(IMAGENET_STD)
     np.testing.assert_allclose(normalize(as_tensor(ramp)).permute(1, 2, 0), expected, atol=1e-5)
 
@@ -193,7 +193,7 @@ def test_centre_view_is_the_evaluation_protocol(ramp):
 
 
 def test_views_stay_channels_last_in_memory(ramp):
-    """What convolutions on a CPU want, without a copy."""
+    """As convolutions on a CPU need them, without a copy."""
     batch = stack_images([multi_crop()(ramp, seed) for seed in (1, 2)])
     for views in (batch.global_views, normalize_views(batch).local_views):
         assert views.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)

@@ -119,7 +119,7 @@ def test_a_stopped_training_resumes_exactly(scfs, trained, photos, tmp_path, mon
         patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"checks": 0, "at": at}))
         code, _, err = scfs(*commands[1])
     assert code == 130
-    assert "the same command goes on" in err
+    assert "run the same command again to resume" in err
     code, _, err = scfs(*commands[1])
     assert code == 0, err
     whole, resumed = (read_records(checkpoint.load(tmp_path / name / "last.pt"))[FINE_TUNED].tensors for name in "ab")
@@ -176,7 +176,7 @@ def test_bad_input_is_one_sentence(scfs, trained, photos, tmp_path):
         assert err.count("\n") == 1
     (tmp_path / "list.txt").write_text("0.jpg\n")
     (tmp_path / "absent.txt").write_text("cats/0.jpg\ncats/9.jpg\n")
-    for name, sentence in (("list", "several images are called so"), ("absent", "1 of the 2 images that")):
+    for name, sentence in (("list", "which several images are called"), ("absent", "1 of the 2 images that")):
         code, _, err = scfs("finetune", trained, "--data", photos, *ONE, "--images", tmp_path / f"{name}.txt")
         assert code == 2
         assert sentence in err

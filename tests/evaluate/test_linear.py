@@ -108,7 +108,7 @@ def test_a_stopped_probe_resumes_exactly(scfs, trained, photos, monkeypatch, cac
         patch.setattr(loop, "Interrupt", Stopping)
         code, _, err = scfs(*command)
     assert code == 130
-    assert "Stopped after step 3; the same command goes on." in err
+    assert "Stopped after step 3; run the same command again to resume." in err
     assert len(list(trained.glob("linear_state*"))) == 1
     code, _, err = scfs(*command, "--seed", 6)  # another probe of the same run does not interfere
     assert code == 0, err
@@ -169,7 +169,7 @@ def test_a_read_only_run_is_scored_all_the_same(scfs, trained, photos, monkeypat
     for command in (("knn", "--k", 2, "--workers", 0), ("linear", "--cached", "true", *QUICK)):
         code, out, err = scfs(command[0], trained, "--data", photos, *command[1:])
         assert code == 0, err
-        assert "cannot be written to: nothing will be kept there" in out
+        assert "cannot be written to: nothing will be saved there" in out
         assert "95 % interval" in out
     assert not (trained / "results.json").exists()
     assert not list(trained.glob("linear*"))

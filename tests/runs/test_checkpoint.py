@@ -24,9 +24,9 @@ def test_a_flipped_bit_is_noticed(tmp_path):
     path = tmp_path / "last.pt"
     checkpoint.save(path, CONTENT)
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1  # amid the weights
+    content[len(content) // 2] ^= 1  # in the weights
     path.write_bytes(content)
-    torch.load(path, weights_only=True)  # torch by itself says nothing
+    torch.load(path, weights_only=True)  # torch does not notice
     with pytest.raises(UserError, match="damaged"):
         checkpoint.load(path)
 
@@ -39,7 +39,7 @@ def test_a_file_cut_short_is_noticed(tmp_path):
         checkpoint.load(path)
 
 
-def test_nothing_but_plain_types_is_loaded(tmp_path):
+def test_only_plain_types_are_loaded(tmp_path):
     torch.save({"scfs_checkpoint": 1, "path": Path("x")}, tmp_path / "last.pt")
     with pytest.raises(UserError, match="not a checkpoint"):
         checkpoint.load(tmp_path / "last.pt")
@@ -49,7 +49,7 @@ def test_nothing_but_plain_types_is_loaded(tmp_path):
     "error",
     [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("PytorchStreamWriter failed writing file data/0")],
 )
-def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, monkeypatch, error):
+def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path, monkeypatch, error):
     path = tmp_path / "last.pt"
     checkpoint.save(path, CONTENT)
 
@@ -64,11 +64,11 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, monkeypatch, erro
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
 
 
-def test_missing(tmp_path):
+def test_missing_checkpoint(tmp_path):
     with pytest.raises(UserError, match="No checkpoint"):
         checkpoint.load(tmp_path / "none.pt")
 
 
-def test_a_run_folder_that_was_removed_is_one_sentence(tmp_path):
+def test_a_removed_run_folder_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="Cannot write checkpoint"):
         checkpoint.save(tmp_path / "gone" / "run" / "last.pt", {"step": 1})

@@ -30,25 +30,25 @@ def test_other_processes_write_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_wandb_gets_the_same_rows_and_goes_on_with_a_resumed_run(tmp_path, monkeypatch):
-    said = []
-    run = SimpleNamespace(log=lambda row, step: said.append((step, row)), finish=lambda: said.append("finished"))
-    fake = SimpleNamespace(init=lambda **options: said.append(options) or run)
+def test_wandb_gets_the_same_rows_and_continues_a_resumed_run(tmp_path, monkeypatch):
+    calls = []
+    run = SimpleNamespace(log=lambda row, step: calls.append((step, row)), finish=lambda: calls.append("finished"))
+    fake = SimpleNamespace(init=lambda **options: calls.append(options) or run)
     monkeypatch.setitem(sys.modules, "wandb", fake)
     with open_log(tmp_path / "", 0, ("wandb",), {"seed": 3}) as log:
         log.write({"step": 7, "loss": 2.0})
-    assert said[0]["name"] == tmp_path.name
-    assert said[0]["config"] == {"seed": 3}
-    assert said[1:] == [(7, {"loss": 2.0}), "finished"]
+    assert calls[0]["name"] == tmp_path.name
+    assert calls[0]["config"] == {"seed": 3}
+    assert calls[1:] == [(7, {"loss": 2.0}), "finished"]
     for start_step in (7, 0):
         with open_log(tmp_path, start_step, ("wandb",), {}):
             pass
-    first, resumed, anew = (words["id"] for words in said if isinstance(words, dict))
-    assert first == resumed != anew
+    first, resumed, restarted = (call["id"] for call in calls if isinstance(call, dict))
+    assert first == resumed != restarted
 
 
 class FakeMlflow:
-    """Keeps what it is asked; runs are numbered."""
+    """Records its calls; runs are numbered."""
 
     def __init__(self):
         self.calls, self.started = [], 0
@@ -59,10 +59,10 @@ class FakeMlflow:
         return SimpleNamespace(info=SimpleNamespace(run_id=f"id{self.started}"))
 
     def __getattr__(self, name):
-        return lambda *words, **options: self.calls.append((name, words, options))
+        return lambda *args, **options: self.calls.append((name, args, options))
 
 
-def test_mlflow_gets_the_same_rows_and_goes_on_with_a_resumed_run(tmp_path, monkeypatch):
+def test_mlflow_gets_the_same_rows_and_continues_a_resumed_run(tmp_path, monkeypatch):
     fake = FakeMlflow()
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     with open_log(tmp_path, 0, ("mlflow",), {"seed": 3}) as log:
@@ -79,7 +79,7 @@ def test_mlflow_gets_the_same_rows_and_goes_on_with_a_resumed_run(tmp_path, monk
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, UserError])
-def test_every_sink_is_closed_on_the_way_out(tmp_path, monkeypatch, error):
+def test_every_sink_is_closed_at_the_end(tmp_path, monkeypatch, error):
     fake = FakeMlflow()
     monkeypatch.setitem(sys.modules, "mlflow", fake)
 
@@ -95,11 +95,11 @@ def test_every_sink_is_closed_on_the_way_out(tmp_path, monkeypatch, error):
 
 
 def test_a_new_start_hides_what_tensorboard_showed(tmp_path):
-    """As after a stop before the first checkpoint, or a probe that is made once more."""
+    """As after a stop before the first checkpoint, or when a probe is trained again."""
     for value in (1.0, 2.0):
         with open_log(tmp_path) as log:
             log.write({"step": 1, "loss": value})
-        time.sleep(1.1)  # event files are named and ordered by the second
+        time.sleep(1.1)  # event files are named and ordered by their second
     assert scalars(tmp_path, "loss") == [(1, 2.0)]
 
 
@@ -110,7 +110,7 @@ def scalars(folder, name):
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_logger_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch, name):
+def test_a_logger_that_is_not_installed_is_a_user_error(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError, match=f"run.loggers names '{name}'"), open_log(tmp_path, 0, (name,), {}):
         pass

@@ -16,7 +16,7 @@ OLD_RUN = Path(__file__).parent / "run_of_0.1.tar.xz"
 
 @pytest.fixture
 def old_run(tmp_path):
-    """A run folder that version 0.1 made."""
+    """A run folder of version 0.1."""
     with tarfile.open(OLD_RUN) as archive:
         archive.extractall(tmp_path, filter="data")
     return tmp_path / "old_run"
@@ -37,15 +37,15 @@ def _add_some(folder: Path, name: str) -> None:
         add_result(folder, Result(name, [Metric("top-1", number / 20)], "photos"))
 
 
-def test_evaluations_that_end_at_once_all_keep_their_results(tmp_path):
+def test_evaluations_that_end_at_once_are_all_recorded(tmp_path):
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_add_some, args=(tmp_path, name)) for name in ("knn", "linear", "detect")]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(60)
-    kept = [(result.evaluation, result.metrics[0].value) for result in read_results(tmp_path)]
-    assert sorted(kept) == sorted((name, n / 20) for name in ("knn", "linear", "detect") for n in range(20))
+    found = [(result.evaluation, result.metrics[0].value) for result in read_results(tmp_path)]
+    assert sorted(found) == sorted((name, n / 20) for name in ("knn", "linear", "detect") for n in range(20))
 
 
 def test_results_of_version_0_1(old_run):
@@ -63,11 +63,11 @@ def test_results_of_version_0_1(old_run):
     assert [metric.name for metric in linear.metrics] == ["top-1", "top-5"]
     add_result(old_run, Result("knn", [Metric("k=1 top-1", 0.5)], "photos"))
     assert len(read_results(old_run)) == 4
-    assert "figures" in json.loads((old_run / "results.json").read_text())[0]  # what was there stays
+    assert "figures" in json.loads((old_run / "results.json").read_text())[0]  # existing entries stay
 
 
 @pytest.mark.parametrize("content", ['[{"evaluation": "knn"}]', "[3]", '[{"figures": 3}]', '{"a": 1}', "[", "\0"])
-def test_damaged_results_are_one_sentence_and_stay(tmp_path, content):
+def test_damaged_results_are_a_user_error_and_stay(tmp_path, content):
     (tmp_path / "results.json").write_text(content)
     for call in (lambda: read_results(tmp_path), lambda: add_result(tmp_path, Result("knn", [], "photos"))):
         with pytest.raises(UserError, match=r"results.json is damaged; move it away"):
@@ -83,13 +83,13 @@ def test_keys_of_logged_metrics():
         **{"knn_top1": 0.3, "rankme": 12.0, "ap50": 0.1},
     }
     rows = [{"step": 1, "knn_top1": 0.1, "rankme": 2.0}, {"step": 2, "loss": 3.0}, json.loads(json.dumps(row))]
-    found = logged_metrics(rows)  # the first is of version 0.1
+    found = logged_metrics(rows)  # the first row is from version 0.1
     assert [(step, metric.value) for step, metric in found["k-NN top-1"]] == [(1, 0.1), (3, 0.3)]
     assert [step for step, _ in found["AP50"]] == [3]
     assert found["RankMe"][0][1].unit == ""
 
 
-def test_a_write_that_fails_leaves_the_file_before_it(tmp_path):
+def test_a_failed_write_leaves_the_previous_file(tmp_path):
     path = tmp_path / "file"
     write_atomic(path, lambda file: file.write(b"old"))
 

@@ -1,4 +1,4 @@
-"""A run folder that version 0.1 made: it resumes, and is scored, as before."""
+"""A run folder of version 0.1: it can be resumed and evaluated as before."""
 
 import tarfile
 from pathlib import Path

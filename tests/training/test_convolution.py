@@ -18,7 +18,7 @@ KINDS = [
 
 
 def both(**kind):
-    """A plain convolution and its equal that learns by products, in float64."""
+    """A plain convolution and its equal with gradients by matrix products, in float64."""
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Conv2d(16, 6, bias=False, **kind)).double().to(memory_format=torch.channels_last)
     products = copy.deepcopy(plain)

@@ -8,8 +8,8 @@ import torch
 from scfs.training import cpu
 from scfs.training.cpu import cpu_setup, peak_memory
 
-# Page faults of taking and freeing 64 MB four times: the fewest of several rounds, since a heap that still settles may
-# grow once more in any one of them.
+# Page faults of allocating and freeing 64 MB four times: the fewest of several rounds, since a heap may still grow in
+# any one of them.
 CHURN = """
 import resource, torch
 from scfs.training.cpu import keep_freed_memory
@@ -25,7 +25,7 @@ print(int(possible), min(faults))
 
 
 def churn(*, keep):
-    """Whether memory can be kept, and the faults; in a process of its own, since the setting cannot be undone."""
+    """Whether memory can be reused, and the faults; in a new process, since the setting cannot be undone."""
     command = [sys.executable, "-c", CHURN.format(keep=keep)]
     possible, faults = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return bool(int(possible)), int(faults)
@@ -33,14 +33,14 @@ def churn(*, keep):
 
 def test_freed_memory_is_reused_without_page_faults():
     _, usual = churn(keep=False)
-    possible, kept = churn(keep=True)
+    possible, reused = churn(keep=True)
     if not possible or usual < 10_000:
         pytest.skip("this system has another allocator, or pages so large that they hardly fault")
-    assert kept < usual / 20
+    assert reused < usual / 20
 
 
 def test_threads_are_set_for_a_job_and_restored(monkeypatch):
-    """torchrun leaves torch one thread; a job uses the cores of its process, or as many as set."""
+    """torchrun leaves torch with one thread; a job uses the cores of its process, or as many as set."""
     monkeypatch.setattr(cpu, "num_cores", lambda: 3)
     for setting, expected in (("auto", 3), (2, 2)):
         with cpu_setup(torch.device("cpu"), setting, keep_memory=False):

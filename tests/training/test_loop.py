@@ -14,7 +14,7 @@ from scfs.training.resumable import TrainingFiles, fit
 
 
 class Counter:
-    """Adds up its batches; at one step a signal comes, or it fails."""
+    """Sums its batches; at one step it sends a signal, or fails."""
 
     def __init__(self, *, signal_at=None, fail_at=None):
         self.total, self.signal_at, self.fail_at = 0, signal_at, fail_at
@@ -39,7 +39,7 @@ def batches(first_step):
 
 
 def run(learner, tmp_path, calls, **options):
-    plan = TrainingPlan(3, 6, 4, log_every_steps=2, how_to_go_on="do this", **options)
+    plan = TrainingPlan(3, 6, 4, log_every_steps=2, how_to_resume="do this", **options)
     hooks = Hooks(
         watch=lambda done, batch, numbers, _: calls.append(f"watch {done} {batch} {numbers['loss']:g}"),
         evaluate=lambda done, _: calls.append(f"evaluate {done}") or ({"score": 0.5} if done % 3 == 0 else {}),
@@ -51,7 +51,7 @@ def run(learner, tmp_path, calls, **options):
         train(learner, batches(plan.first_step), plan, hooks, log=log, console=Console(quiet=True))
 
 
-def test_the_order_of_things(tmp_path):
+def test_the_order_of_events(tmp_path):
     calls = []
     run(Counter(), tmp_path, calls)
     assert calls[:4] == ["evaluate 0", "watch 1 0 0", "evaluate 1", "keep 1"]
@@ -67,7 +67,7 @@ def test_the_order_of_things(tmp_path):
     assert rows[1]["images_per_second"] > 0
 
 
-def test_a_stop_finishes_the_step_saves_and_says_how_to_go_on(tmp_path):
+def test_a_stop_finishes_the_step_saves_and_explains_how_to_resume(tmp_path):
     calls = []
     with pytest.raises(KeyboardInterrupt, match=r"Stopped after step 2; do this\."):
         run(Counter(signal_at=1), tmp_path, calls)
@@ -94,10 +94,10 @@ def test_a_step_that_fails_is_neither_logged_nor_saved(tmp_path):
     assert read_metrics(tmp_path)[-1]["step"] == 4
 
 
-def test_fit_goes_on_and_cuts_its_curve_back(tmp_path):
+def test_fit_resumes_and_truncates_its_curve(tmp_path):
     files = TrainingFiles(tmp_path / "state.pt", tmp_path / "curves", {"rate": 1.0})
     plan, quiet = TrainingPlan(3, 6, 4), Console(quiet=True)
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="run the same command again to resume"):
         fit(Counter(signal_at=3), batches, plan, files=files, console=quiet)
     with (tmp_path / "curves" / "metrics.jsonl").open("a") as file:  # what a crash after the saved state leaves
         file.write('{"step": 5, "loss": 0.0}\n{"step": 6, "lo')

@@ -32,8 +32,8 @@ def test_rates_reach_the_right_groups(name):
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_a_layer_may_join_late(name):
-    """A frozen layer has no gradient at first; from then on it moves as with torch's plain optimizers."""
+def test_a_frozen_layer_may_be_trained_later(name):
+    """A frozen layer has no gradient at first; later it is updated as with torch's plain optimizers."""
     nets = [network(), network()]
     plain = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[name]
     options = {"momentum": 0.9} if name == "sgd" else {}
@@ -63,7 +63,7 @@ def gradients(net, scales):
         p.grad = torch.full_like(p, scale / p.numel() ** 0.5)  # norm = scale
 
 
-def test_clip_each_tensor_by_itself():
+def test_clip_each_tensor():
     net = network()
     gradients(net, [1.0, 2.0, 3.0, 4.0, 30.0, 0.0])
     clip(net, "per-tensor", 3.0)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from scfs.backbones import Backbone
 from scfs.data.loader import LabelledViews
 from scfs.data.views import normalize
-from scfs.distributed import parallel, synchronise_batch_norms
+from scfs.distributed import parallel, sync_batch_norms
 from scfs.training.convolution import use_gemm_weight_gradients
 from scfs.training.gradients import Gradients, check_finite
 from scfs.training.optim import build_optimizer, set_rates
@@ -58,7 +58,7 @@ class ClassifierLearner:
             if isinstance(norm, nn.BatchNorm2d):
                 # SimCLR's: running statistics average over a tenth of an epoch, or ten steps if that is more.
                 norm.momentum = 1 - max(1 - 10 / steps_per_epoch, 0.9)
-        self.classifier = synchronise_batch_norms(classifier, device).train()
+        self.classifier = sync_batch_norms(classifier, device).train()
         if device.type == "cpu":
             use_gemm_weight_gradients(self.classifier)
         self.module = parallel(self.classifier, device)
