@@ -74,7 +74,7 @@ def test_convnext_pools_its_last_map():
         ("vit_smal_patch16_224", "vit_small_patch16_224"),
         ("../weights", "see timm.list_models"),
         ("resnet18.no_such_tag", "no_such_tag"),
-        ("densenet121", "does not give feature maps"),
+        ("densenet121", "does not return feature maps"),
     ],
 )
 def test_names_that_cannot_be_built(name, reason):

@@ -295,7 +295,7 @@ def test_a_mismatch_is_one_sentence(tmp_path):
         load_weights(Backbone("resnet34"), str(tmp_path / "w.pth"))
     assert str(refusal.value) == (
         f"{tmp_path / 'w.pth'} does not fit backbone 'resnet34': 'layer1.2.conv1.weight' is missing; "
-        "it looks like resnet18: give the name of the backbone that it is of, or another file."
+        "it looks like resnet18: give the name of its backbone, or another file."
     )
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from scfs.process import own_process
 from scfs.training import cpu
 from scfs.training.cpu import cpu_setup, peak_memory
 
@@ -43,7 +44,7 @@ def test_threads_are_set_for_a_job_and_restored(monkeypatch):
     """torchrun leaves torch with one thread; a job uses the cores of its process, or as many as set."""
     monkeypatch.setattr(cpu, "num_cores", lambda: 3)
     for setting, expected in (("auto", 3), (2, 2)):
-        with cpu_setup(torch.device("cpu"), setting, keep_memory=False):
+        with own_process(), cpu_setup(torch.device("cpu"), setting, keep_memory=False):
             assert torch.get_num_threads() == expected
         assert torch.get_num_threads() == 1
 

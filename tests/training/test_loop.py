@@ -8,6 +8,7 @@ from rich.console import Console
 
 from scfs.errors import UserError
 from scfs.runs.layout import read_metrics
+from scfs.runs.metric import Metric
 from scfs.runs.metrics_log import open_log
 from scfs.training.loop import Hooks, TrainingPlan, train
 from scfs.training.resumable import TrainingFiles, fit
@@ -42,7 +43,7 @@ def run(learner, tmp_path, calls, **options):
     plan = TrainingPlan(3, 6, 4, log_every_steps=2, how_to_resume="do this", **options)
     hooks = Hooks(
         watch=lambda done, batch, numbers, _: calls.append(f"watch {done} {batch} {numbers['loss']:g}"),
-        evaluate=lambda done, _: calls.append(f"evaluate {done}") or ({"score": 0.5} if done % 3 == 0 else {}),
+        evaluate=lambda done, _: calls.append(f"evaluate {done}") or ([Metric("score", 0.5)] if done % 3 == 0 else []),
         save_due=lambda done: done == 4,
         save=lambda done: calls.append(f"save {done}"),
         keep=lambda done: calls.append(f"keep {done}"),
