@@ -80,7 +80,7 @@ def main() -> None:
     write, console = parser.parse_args().write, Console()
     rates = {processes: measured(processes) for processes in (1, 2)}
     rows = [
-        {"processes": str(n), "images/s": f"{rate:.0f}", "relative to one": f"{rate / rates[1]:.2f}"}
+        {"processes": str(n), "images/s": f"{rate:.0f}", "vs one": f"{rate / rates[1]:.2f}"}
         for n, rate in rates.items()
     ]
     show(console, "Processes on the same cores, settings of quickstart_paper, the same batch", rows, write=write)

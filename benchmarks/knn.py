@@ -67,7 +67,7 @@ def main() -> None:
         {
             "search": name,
             "seconds": f"{statistics.median(each):.1f}",
-            "relative to faiss": f"{statistics.median(each) / base:.2f}",
+            "vs faiss": f"{statistics.median(each) / base:.2f}",
             "peak GB": f"{peaks[name]:.2f}",
         }
         for name, each in seconds.items()

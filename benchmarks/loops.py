@@ -33,7 +33,7 @@ def main() -> None:
         {
             "losses of a batch": name,
             "ms": f"{1000 * time:.1f}",
-            "relative to plain loops": f"{time / seconds['plain loops']:.2f}",
+            "vs plain loops": f"{time / seconds['plain loops']:.2f}",
         }
         for name, time in seconds.items()
     ]

@@ -26,9 +26,9 @@ import scfs
 from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.data.views import normalize_views
-from scfs.pretrain.auto import resolve
-from scfs.pretrain.build import build_learner, build_method
-from scfs.pretrain.step import schedule_at
+from scfs.pretraining.auto import resolve
+from scfs.pretraining.build import build_learner, build_method
+from scfs.pretraining.step import schedule_at
 from scfs.recipe import check, read_toml
 from scfs.runs.files import digest_of
 from scfs.training.convolution import use_gemm_weight_gradients

@@ -9,8 +9,8 @@ Every method gets the same photos, backbone (resnet10_half), rendering of views,
 thread: data loading counts, evaluation does not. The number of epochs is what should fit, estimated from the first
 steps; schedules end with the last epoch, and the table has the time it really took. Learning rates are chosen on every
 fifth train photo, among a third, once and three times the published one. That is less tuning than our own recipe had,
-whose settings were chosen on the same held-out photos; `scfs-without-search` is its control: SimCLR's objective with our
-optimizer.
+whose settings were chosen on the same held-out photos; `scfs-without-search` is its control: SimCLR's objective with
+our optimizer.
 
 Runs already in the records are skipped, and an interrupted one is resumed; several processes may work on the same
 records, each on its own core.

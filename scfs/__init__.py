@@ -1,8 +1,6 @@
 """Pre-train image backbones on unlabelled photos with semantics-consistent feature search (SCFS, ICCV 2023)."""
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from scfs.errors import UserError
@@ -47,16 +45,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """`scfs.pretrain` and `scfs.export` are functions, even after the modules of the same names are imported.
-
-    Importing a module sets it as an attribute of its package; `from scfs.pretrain import ...` still finds the module.
-    """
-
-    pretrain = property(lambda _: __getattr__("pretrain"), lambda _, __: None)
-    export = property(lambda _: __getattr__("export"), lambda _, __: None)
-
-
-sys.modules[__name__].__class__ = _Package

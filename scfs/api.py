@@ -22,10 +22,10 @@ from scfs.evaluate.knn.settings import Knn
 from scfs.evaluate.linear.job import linear as linear_job
 from scfs.evaluate.linear.settings import Linear
 from scfs.evaluate.settings import Embed, Export
-from scfs.export import Exported, export_and_print
+from scfs.exporting import Exported, export_and_print
 from scfs.method.search import search_attention
-from scfs.pretrain.job import pretrain as pretrain_job
 from scfs.pretrained import PretrainedBackbone, load_backbone
+from scfs.pretraining.job import pretrain as pretrain_job
 from scfs.recipe import check
 from scfs.recipes.catalogue import Recipe, read_recipe, starting_point
 from scfs.runs.metric import Metric

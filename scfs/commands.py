@@ -92,7 +92,7 @@ ROWS = (
         "Pre-train a backbone on unlabelled images.",
         (START,),
         settings="scfs.config:Config",
-        job="scfs.pretrain.command:pretrain_or_preview",
+        job="scfs.pretraining.command:pretrain_or_preview",
         aliases={"init": "backbone.init"},
         switches=PRETRAIN,
         named=True,
@@ -133,7 +133,7 @@ ROWS = (
         "Write a backbone for timm or for torchvision.",
         (WEIGHTS, MODEL_FILE),
         settings="scfs.evaluate.settings:Export",
-        job="scfs.export:export_and_print",
+        job="scfs.exporting:export_and_print",
     ),
     Command(
         "report",

@@ -28,7 +28,7 @@ def called(monkeypatch):
         monkeypatch.setattr(f"scfs.evaluate.{name}.job.{name}", note)
     monkeypatch.setattr("scfs.evaluate.predict.predict", note)
     monkeypatch.setattr(sys.modules["scfs.ablate.job"], "ablate", note)
-    monkeypatch.setattr(sys.modules["scfs.pretrain.job"], "pretrain", note)
+    monkeypatch.setattr(sys.modules["scfs.pretraining.job"], "pretrain", note)
     return calls
 
 
@@ -37,7 +37,7 @@ def _jobs_are_imported():
     """So that they can be replaced."""
     import scfs.ablate.job
     import scfs.evaluate.predict
-    import scfs.pretrain.job  # noqa: F401
+    import scfs.pretraining.job  # noqa: F401
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from scfs import distributed
 from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.errors import UserError
-from scfs.pretrain.build import build_method
-from scfs.pretrain.step import PretrainLearner, schedule_at
+from scfs.pretraining.build import build_method
+from scfs.pretraining.step import PretrainLearner, schedule_at
 from scfs.recipe import check
 from scfs.training.gradient_checkpointing import checkpoint_blocks
 from scfs.training.gradients import Gradients, check_finite

@@ -20,7 +20,7 @@ from torch import nn
 from scfs.backbones import Backbone, load_backbone
 from scfs.data.views import centre_view, normalize
 from scfs.errors import UserError
-from scfs.export import export, torchvision_state
+from scfs.exporting import export, torchvision_state
 from scfs.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing, resized_side
 from scfs.pretrained import load_backbone as load_pretrained
 from scfs.runs import checkpoint

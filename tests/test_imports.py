@@ -19,13 +19,13 @@ ARROWS = {
     "__main__": {"cli"},
     "cli": {"", "commands", "flags", "recipe", "recipes", "console", "process"},  # and jobs, by the table
     "api": {
-        *("config", "recipe", "recipes", "console", "method", "pretrain", "pretrained", "evaluate", "visualize"),
-        *("export", "runs.metric"),
+        *("config", "recipe", "recipes", "console", "method", "pretraining", "pretrained", "evaluate", "visualize"),
+        *("exporting", "runs.metric"),
     },
     "pretrained": {"backbones", "preprocessing"},
-    "export": {"", "backbones", "preprocessing", "runs", "weights", "evaluate.settings"},
+    "exporting": {"", "backbones", "preprocessing", "runs", "weights", "evaluate.settings"},
     "weights": {"preprocessing", "runs"},
-    "bench": {"config", "backbones", "data", "preprocessing", "training", "pretrain", "view_batch", "markdown"},
+    "bench": {"config", "backbones", "data", "preprocessing", "training", "pretraining", "view_batch", "markdown"},
     "config": {"method.modes"},
     "recipe": set(),
     "errors": set(),
@@ -40,10 +40,10 @@ ARROWS = {
     "training": {"runs", "distributed", "process"},
     "evaluate": {"config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"},
     "ablate": {
-        *("config", "recipe", "backbones", "data", "evaluate", "training", "runs", "distributed", "pretrain"),
+        *("config", "recipe", "backbones", "data", "evaluate", "training", "runs", "distributed", "pretraining"),
         "markdown",
     },
-    "pretrain": {
+    "pretraining": {
         *("config", "method", "backbones", "data", "training", "runs", "distributed", "view_batch", "process"),
         *("evaluate.features", "evaluate.knn", "evaluate.accuracy", "visualize.pictures"),
     },

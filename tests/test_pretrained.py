@@ -7,7 +7,7 @@ import torch
 import scfs
 from scfs.backbones import Backbone
 from scfs.errors import UserError
-from scfs.export import export
+from scfs.exporting import export
 from scfs.pretrained import load_backbone
 
 

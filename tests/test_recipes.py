@@ -14,8 +14,8 @@ from conftest import REPO, read_flags
 from scfs.config import Config
 from scfs.method.modes import Contrast
 from scfs.method.scfs import SCFS
-from scfs.pretrain.auto import resolve
-from scfs.pretrain.build import build_method
+from scfs.pretraining.auto import resolve
+from scfs.pretraining.build import build_method
 from scfs.recipe import check, read_toml, setting_names
 from scfs.recipes.catalogue import FIELDS, read_header, recipe_names
 from scfs.runs.layout import read_metrics

@@ -20,10 +20,10 @@ from scfs.evaluate.knn.settings import Knn
 from scfs.evaluate.linear.job import linear
 from scfs.evaluate.linear.settings import Linear
 from scfs.evaluate.settings import Evaluation
-from scfs.pretrain.auto import resolve
-from scfs.pretrain.build import build_method
-from scfs.pretrain.job import pretrain
-from scfs.pretrain.start import is_free
+from scfs.pretraining.auto import resolve
+from scfs.pretraining.build import build_method
+from scfs.pretraining.job import pretrain
+from scfs.pretraining.start import is_free
 from scfs.runs import layout
 from scfs.runs.files import read_json, write_json
 from scfs.runs.metric import Metric, by_name

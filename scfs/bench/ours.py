@@ -2,9 +2,9 @@ import torch
 from torch import nn
 
 from scfs.config import Config
-from scfs.pretrain.auto import resolve
-from scfs.pretrain.build import build_learner, build_method
-from scfs.pretrain.step import schedule_at
+from scfs.pretraining.auto import resolve
+from scfs.pretraining.build import build_learner, build_method
+from scfs.pretraining.step import schedule_at
 from scfs.view_batch import ViewBatch
 
 CPU = torch.device("cpu")

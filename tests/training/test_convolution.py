@@ -86,3 +86,25 @@ def test_a_backbone_keeps_its_weights_and_names():
     assert list(before) == list(after)
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert sum(type(layer) is GemmConv2d for layer in backbone.modules()) == 19  # all but the stem
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_bfloat16_gradients_on_maps_of_one_position(stride):
+    """With torch's own convolution they depend on what the memory held before."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(128, 256, 3, stride=stride, padding=1, bias=False))
+    products = copy.deepcopy(plain)
+    use_gemm_weight_gradients(products)
+    x = torch.randn(8, 128, 1, 1)
+    expected = plain(x).square().sum()
+    expected.backward()
+    for _ in range(5):
+        poison = [torch.full((size,), float("inf"), dtype=torch.bfloat16) for size in (1_000, 30_000, 300_000)]
+        del poison
+        products.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = products(x).float().square().sum()
+        loss.backward()
+        torch.testing.assert_close(loss, expected, rtol=0.02, atol=0)
+        error = (products[0].weight.grad - plain[0].weight.grad).norm() / plain[0].weight.grad.norm()
+        assert error < 0.02

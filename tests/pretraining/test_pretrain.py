@@ -10,9 +10,9 @@ import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from scfs.pretrain import job
-from scfs.pretrain.build import build_method
-from scfs.pretrain.step import PretrainLearner, schedule_at
+from scfs.pretraining import job
+from scfs.pretraining.build import build_method
+from scfs.pretraining.step import PretrainLearner, schedule_at
 from scfs.runs import checkpoint
 
 CONTRASTS = ["dino-no-multicrop", "dino", "dino-multilayer", "scfs", "roi-crop", "scfs-no-multicrop"]

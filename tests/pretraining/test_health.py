@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from scfs.pretrain.health import WINDOW, Health
+from scfs.pretraining.health import WINDOW, Health
 
 K = 1024
 HEALTHY = {

@@ -8,8 +8,8 @@ import torch
 
 from scfs.data.loader import LoadedViews
 from scfs.errors import UserError
-from scfs.pretrain.build import build_learner, build_method
-from scfs.pretrain.step import PretrainLearner
+from scfs.pretraining.build import build_learner, build_method
+from scfs.pretraining.step import PretrainLearner
 from scfs.runs import checkpoint
 from scfs.training.gradients import NotFiniteError
 from scfs.view_batch import ViewBatch

@@ -8,10 +8,10 @@ from scfs.config import Config
 from scfs.data.loader import LoadedViews
 from scfs.data.unreadable import UnreadableImages
 from scfs.errors import UserError
-from scfs.pretrain.health import Health
-from scfs.pretrain.prepare import PreparedRun, prepare
-from scfs.pretrain.score import OnlineScore
-from scfs.pretrain.start import announce, find_checkpoint, save
+from scfs.pretraining.health import Health
+from scfs.pretraining.prepare import PreparedRun, prepare
+from scfs.pretraining.score import OnlineScore
+from scfs.pretraining.start import announce, find_checkpoint, save
 from scfs.runs import layout
 from scfs.runs.auto_choices import write_auto_choices
 from scfs.runs.metric import Metric

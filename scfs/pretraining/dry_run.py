@@ -8,8 +8,8 @@ from scfs.config import Config
 from scfs.data.unreadable import readable_image
 from scfs.data.views import MultiCrop
 from scfs.distributed import choose_device, is_rank_zero, process_group
-from scfs.pretrain.prepare import PreparedRun, prepare
-from scfs.pretrain.start import announce
+from scfs.pretraining.prepare import PreparedRun, prepare
+from scfs.pretraining.start import announce
 from scfs.runs import layout
 from scfs.training.cpu import cpu_setup, peak_memory
 from scfs.visualize.pictures import save_views

@@ -10,10 +10,10 @@ from scfs.data.loader import LoadedViews, StepSampler, ViewDataset, num_workers,
 from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
-from scfs.pretrain.auto import Choice, resolve
-from scfs.pretrain.build import build_learner, build_method, start_from
-from scfs.pretrain.start import refuse_different_settings
-from scfs.pretrain.step import PretrainLearner
+from scfs.pretraining.auto import Choice, resolve
+from scfs.pretraining.build import build_learner, build_method, start_from
+from scfs.pretraining.start import refuse_different_settings
+from scfs.pretraining.step import PretrainLearner
 from scfs.runs.metrics_log import check_loggers
 
 

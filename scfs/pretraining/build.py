@@ -13,7 +13,7 @@ from scfs.method.heads import DataHead, EmbeddingHead, LayerHead, PooledSearchHe
 from scfs.method.modes import ObjectiveName
 from scfs.method.objectives import CodingRate, InfoNCE, Objective, SelfDistillation, VICReg
 from scfs.method.scfs import SCFS
-from scfs.pretrain.step import PretrainLearner, schedule_at
+from scfs.pretraining.step import PretrainLearner, schedule_at
 from scfs.training.convolution import use_gemm_weight_gradients
 from scfs.training.gradient_checkpointing import checkpoint_blocks
 from scfs.training.optim import build_optimizer

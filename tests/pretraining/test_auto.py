@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from scfs.config import Config
-from scfs.pretrain.auto import resolve
+from scfs.pretraining.auto import resolve
 from scfs.recipe import check
 
 AUTO = {

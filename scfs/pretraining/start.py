@@ -7,8 +7,8 @@ from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.distributed import gather, on_rank_zero
 from scfs.errors import UserError
-from scfs.pretrain.auto import Choice
-from scfs.pretrain.step import PretrainLearner
+from scfs.pretraining.auto import Choice
+from scfs.pretraining.step import PretrainLearner
 from scfs.runs import checkpoint, layout
 from scfs.runs.backbone_record import as_content
 from scfs.runs.resume import flat, saved_state

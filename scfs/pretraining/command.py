@@ -4,8 +4,8 @@ from rich.console import Console
 
 from scfs.config import Config
 from scfs.errors import UserError
-from scfs.pretrain.dry_run import preview
-from scfs.pretrain.job import pretrain
+from scfs.pretraining.dry_run import preview
+from scfs.pretraining.job import pretrain
 
 
 def pretrain_or_preview(config: Config, *, name: str, resume: bool, dry_run: bool, console: Console) -> Path:
