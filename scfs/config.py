@@ -32,7 +32,7 @@ class DataSettings(Settings):
     source: str = Field(
         "",
         description="folder, list (.txt), tar shards, parquet, cifar10:DIR, cifar100:DIR, imagenette:DIR, cub:DIR, "
-        "cars:DIR, aircraft:DIR, pets:DIR, voc:DIR, coco:DIR, or scenes (the embedded data; scenes:TRAIN,VAL: its size)",
+        "cars:DIR, aircraft:DIR, pets:DIR, voc:DIR, coco:DIR, or scenes (the embedded data; scenes:TRAIN,VAL sizes it)",
     )
     classes: str = Field("", description="file naming the class folders to use, one per line; empty: all")
     max_megapixels: Positive = Field(100, description="larger images count as unreadable")
