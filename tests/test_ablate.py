@@ -99,7 +99,7 @@ def test_an_interrupted_table_is_resumed_without_repeating_work(scfs, tiny_recip
     code, _, err = scfs(*command)
     assert code == 130
     assert "Stopped after step 1 of" in err
-    assert "the same command resumes it" in err
+    assert "run the same command again to resume" in err
     code, out, err = scfs(*command)
     assert code == 0, err
     assert len(trained) == 1 + 3  # finished runs are not trained again
@@ -147,7 +147,7 @@ def test_more_seeds_may_be_added(scfs, tiny_recipe, tmp_path):
 def test_bad_input_is_one_sentence(scfs, tiny_recipe, tmp_path):
     for words, sentence in (
         (("modes",), "scfs ablate needs recipes"),
-        (("flavours", tiny_recipe), "TABLE cannot be 'flavours'; there are modes"),
+        (("flavours", tiny_recipe), "TABLE cannot be 'flavours'; choose one of modes"),
         (("modes", tmp_path / "none.toml"), "No recipe at"),
         (("modes", tiny_recipe, tiny_recipe), "Only table 'backbones' takes several recipes"),
         (("backbones", tiny_recipe, "--backbones", "resnet18", "resnet18"), "Two rows of the table are the same"),

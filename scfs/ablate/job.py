@@ -158,7 +158,8 @@ def _pretrain(run: Path, config: Config, console: Console) -> None:
     try:
         pretrain(in_folder, name=run.name, resume=True, console=console)
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(f"{str(stop).partition(';')[0]} of {run}; the same command resumes it.") from None
+        stopped = str(stop).partition(";")[0]
+        raise KeyboardInterrupt(f"{stopped} of {run}; run the same command again to resume.") from None
 
 
 def _recorded(run: Path, scoring: Scoring) -> Metric | None:

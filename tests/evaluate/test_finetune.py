@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import REPO
+from conftest import RECIPES
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -186,7 +186,7 @@ def test_bad_input_is_one_sentence(scfs, trained, photos, tmp_path):
         class_balanced(read_folder(photos), 0.5, seed=0)
 
 
-@pytest.mark.parametrize("recipe", sorted((REPO / "recipes" / "finetune").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("recipe", sorted((RECIPES / "finetune").glob("*.toml")), ids=lambda path: path.stem)
 def test_recipes_run(scfs, photos, tmp_path, recipe):
     settings = check(Finetune, read_toml(recipe))
     assert (settings.start == "scratch") == (recipe.stem == "supervised")
@@ -290,8 +290,8 @@ def test_a_rate_that_diverges_is_left_out_of_the_grid(scfs, trained, photos):
     scores = read_grid(trained / "finetune")
     assert scores["rate 1e+30, weight decay 0"] is None
     assert scores["rate 0.1, weight decay 0"] is not None
-    [entry] = read_results(trained)
-    assert entry["others"]["rate"] == 0.1
+    [result] = read_results(trained)
+    assert result.details["rate"] == 0.1
 
 
 def test_curves_are_written(scfs, trained, photos):
