@@ -37,6 +37,7 @@ def _jobs_are_imported():
     """So that they can be replaced."""
     import scfs.ablate.job
     import scfs.evaluate.predict
+    import scfs.pretraining.command
     import scfs.pretraining.job  # noqa: F401
 
 
