@@ -252,9 +252,12 @@ class OurRun:
 # Ours by name: a recipe and changes to it.
 RECIPES = Path(scfs.__file__).parent / "recipes"
 FAST, PAPER = RECIPES / "cpu_imagenette.toml", RECIPES / "cpu_imagenette_paper.toml"
+NO_LOCAL_VIEWS = {"views.num_local_views": 0, "views.local_size": 96, "views.local_scale": "auto"}  # the defaults
 OURS: dict[str, tuple[Path, dict[str, Any]]] = {
     "scfs": (FAST, {}),
-    "scfs-without-search": (FAST, {"method.contrast": "dino-no-multicrop"}),
+    "dino": (FAST, {"method.contrast": "dino"}),
+    "scfs-no-multicrop": (FAST, {"method.contrast": "scfs-no-multicrop", **NO_LOCAL_VIEWS}),
+    "dino-no-multicrop": (FAST, {"method.contrast": "dino-no-multicrop", **NO_LOCAL_VIEWS}),
     "scfs-paper": (PAPER, {}),
     "dino-paper": (PAPER, {"method.contrast": "dino"}),
 }
@@ -262,7 +265,6 @@ OURS: dict[str, tuple[Path, dict[str, Any]]] = {
 
 # The effect of each choice of the fast recipe: the recipe with one thing changed.
 SGD = {"optim.name": "sgd", "optim.lr": 0.12, "optim.weight_decay": 5e-4}
-MULTI = {"views.num_local_views": 4, "views.local_size": 32, "views.local_scale": (0.05, 0.4)}
 DISTIL = {"method.objective": "dino", "method.targets": "teacher", "method.out_dim": 2048, "method.batch_norm": True}
 DISTIL |= {"method.teacher_temp": 0.04, "method.teacher_temp_warmup_epochs": 0, "method.momentum": 0.99}
 CHANGES: dict[str, dict[str, Any]] = {
@@ -271,22 +273,22 @@ CHANGES: dict[str, dict[str, Any]] = {
     "adamw": {"optim.name": "adamw", "optim.lr": 0.002},
     "float32": {"optim.precision": "float32"},
     "batch 128": {"optim.batch_size": 128},
-    "no search": {"method.contrast": "dino-no-multicrop"},
     "multi-layer, no search": {"method.contrast": "dino-multilayer"},
     "search layers 2 and 3": {"backbone.layers": ("layer2", "layer3")},
     "residual search heads": {"method.search_head": "residual", "method.search_bottleneck_dim": 64},
     "search weight 0.5": {"method.search_weight": 0.5},
     "search weight 2": {"method.search_weight": 2.0},
     "temperature 0.2": {"method.info_nce_temp": 0.2},
-    "multi-crop": {"method.contrast": "scfs", **MULTI},
-    "multi-crop, no search": {"method.contrast": "dino", **MULTI},
+    "positions instead of search": {"method.contrast": "roi-crop"},
+    "2 local views": {"views.num_local_views": 2},
+    "6 local views": {"views.num_local_views": 6},
+    "local crops 0.05-0.25": {"views.local_scale": (0.05, 0.25)},
     "targets of the teacher, momentum 0.99": {"method.targets": "teacher", "method.momentum": 0.99},
     "targets of the teacher, momentum 0.9": {"method.targets": "teacher", "method.momentum": 0.9},
     "objective coding-rate": {"method.objective": "coding-rate"},
     "objective vicreg": {"method.objective": "vicreg"},
     "objective dino": DISTIL,
     "objective dino, sinkhorn": {**DISTIL, "method.centering": "sinkhorn"},
-    "objective dino, multi-crop": {**DISTIL, "method.contrast": "scfs", **MULTI},
     "crops 0.08-1": {"views.global_scale": (0.08, 1.0)},
     "crops 0.4-1": {"views.global_scale": (0.4, 1.0)},
     "views of 48 px": {"views.global_size": 48},
@@ -306,4 +308,6 @@ def settings_of(name: str) -> str:
     if name not in OURS:
         return "published"
     recipe, changes = OURS[name]
-    return digest_of(check(Config, read_toml(recipe), changes).model_dump(mode="json", exclude={"run", "data"}))
+    config = check(Config, read_toml(recipe), changes)
+    free = {"run": True, "data": True, "optim": {"epochs"}}
+    return digest_of(config.model_dump(mode="json", exclude=free, exclude_defaults=True))

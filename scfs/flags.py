@@ -1,9 +1,9 @@
 """The flags of a command, generated from its row in the table and its settings, and parsed by argparse.
 
-Why not a library that builds a command line from pydantic models: none of tyro, cyclopts and pydantic-settings accepts
-all of `--k 10 20`, `--cached`, `--cached true` and a list that may also be `auto`, and each of them checks and reports
-a mistake in a flag differently from the same mistake in a recipe. Here argparse only splits the command line; pydantic
-checks recipe and flags together.
+Why not a library that builds a command line from pydantic models: tried with their usual set-up, none of tyro, cyclopts
+and pydantic-settings accepted all of `--k 10 20`, `--cached`, `--cached true` and a list that may also be `auto`, and
+each of them checks and reports a mistake in a flag differently from the same mistake in a recipe. Here argparse only
+splits the command line; pydantic checks recipe and flags together.
 """
 
 import argparse

@@ -35,11 +35,6 @@ class Accuracy(NamedTuple):
         """As evaluations return them; `first` names the first, which is "mean per class" for some data sets."""
         return [Metric(f"{prefix}{first}", self.top1, self.interval), Metric(f"{prefix}top-5", self.top5)]
 
-    def shown(self) -> tuple[str, str, str]:
-        """Top-1, its interval and top-5, in per cent."""
-        low, high = self.interval
-        return f"{100 * self.top1:.1f}", f"{100 * low:.1f}-{100 * high:.1f}", f"{100 * self.top5:.1f}"
-
 
 def bootstrap_interval(accuracies: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
     """95 % bootstrap interval of the mean of accuracies on `counts` images each, resampling images.
