@@ -132,6 +132,13 @@ def test_computing_is_apart_from_drawing():
                 assert outside <= {"view_batch", "runs.metrics_log"}, module
 
 
+def test_settings_stay_in_the_packages_of_jobs():
+    plain = {"data", "training", "runs", "weights", "backbones", "distributed", "visualize.pictures"}
+    for path, module in files():
+        if module in plain or module.split(".")[0] in plain:
+            assert not {t for t in imports_of(path) if t == "config" or t.endswith("settings")}, module
+
+
 def test_files_are_short():
     for path, _ in files():
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 350, path
