@@ -99,7 +99,7 @@ def extract_with_progress(
 
     Lists the unreadable images or, without a limit on them, leaves that to the caller.
     """
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("features", total=sum(len(range(rank(), len(s), world_size())) for s in sources))
         found = [
             extract(

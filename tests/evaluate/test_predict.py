@@ -1,6 +1,7 @@
 """scfs predict: which images, which classifier, and what is written when the output is closed."""
 
 import csv
+import io
 import os
 
 import pytest
@@ -100,11 +101,15 @@ def test_unreadable_photos_are_listed_and_the_others_predicted(scfs, probed, pho
     assert out.splitlines()[-1].startswith("Unreadable, left out: ")
 
 
-def test_the_table_is_written_before_anything_is_printed(probed, photos, tmp_path, monkeypatch):
-    def closed(*_, **__):
-        raise BrokenPipeError
+def test_the_table_is_written_before_anything_is_printed(probed, photos, tmp_path):
+    class Closed(io.StringIO):
+        """Output whose reader has gone away."""
 
-    monkeypatch.setattr(Console, "print", closed)
-    with pytest.raises(BrokenPipeError):
-        predict(str(probed), str(photos), tmp_path / "out.csv", Predict(workers=0), Console())
+        def write(self, text):
+            if text:
+                raise OSError("closed")
+            return 0
+
+    with pytest.raises(OSError, match="closed"):
+        predict(str(probed), str(photos), tmp_path / "out.csv", Predict(workers=0), Console(file=Closed()))
     assert labels_in(tmp_path / "out.csv") == {"linear"}
