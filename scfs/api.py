@@ -30,6 +30,7 @@ from scfs.recipe import check
 from scfs.recipes.catalogue import Recipe, read_recipe, starting_point
 from scfs.runs.metric import Metric
 from scfs.visualize.report import report as report_job
+from scfs.visualize.settings import Report
 
 __all__ = [
     "PretrainedBackbone",
@@ -94,10 +95,10 @@ def export(target: str | Path, out: str | Path, **settings: Any) -> Exported:
     return export_and_print(str(target), Path(out), check(Export, {}, settings), LoggingConsole())
 
 
-def report(run: str | Path) -> Path:
-    """Write an HTML report with pictures of what a run learned; returns the page."""
+def report(run: str | Path, **settings: Any) -> Path:
+    """Write an HTML report with pictures of what a run learned; returns the page. `data`: the images, if moved."""
     with _restore_torch_state():
-        return report_job(Path(run), LoggingConsole())
+        return report_job(Path(run), check(Report, {}, settings), LoggingConsole())
 
 
 def _by_full_name(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

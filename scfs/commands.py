@@ -139,6 +139,7 @@ ROWS = (
         "report",
         "Write an HTML report with pictures of what a run learned.",
         (FOLDER,),
+        settings="scfs.visualize.settings:Report",
         job="scfs.visualize.report:report",
     ),
     bench("step", "Compare the time of training steps with peers."),

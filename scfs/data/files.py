@@ -7,7 +7,7 @@ from PIL import Image
 
 from scfs.data.decode import MAX_PIXELS, SUFFIXES, decode
 from scfs.data.folder_index import index_folder
-from scfs.data.paths import Files
+from scfs.data.paths import Files, Names
 from scfs.errors import UserError
 
 Labels = NDArray[np.int32]
@@ -50,3 +50,9 @@ def read_folder(root: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
     class_index = {name: i for i, name in enumerate(sorted(used))}
     labels = np.array([class_index.get(top, -1) for top in tops], np.int32)[files.folder_of]
     return FileSource(files, labels, tuple(map(os.fsdecode, class_index)), max_pixels=max_pixels)
+
+
+def read_file(path: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
+    """A single image."""
+    files = Files("", Names.of([b""]), np.zeros(1, np.int32), Names.of([os.fsencode(path)]))
+    return FileSource(files, NO_LABELS, (), max_pixels=max_pixels)

@@ -10,8 +10,8 @@ from PIL import Image
 from scfs.data.annotations import Objects
 from scfs.data.archives import COMPRESSED, PARQUET, TAR, archives_in, expand, is_archive, is_pattern, split_files
 from scfs.data.coco import open_annotated_coco
-from scfs.data.decode import MAX_PIXELS
-from scfs.data.files import read_folder
+from scfs.data.decode import MAX_PIXELS, SUFFIXES
+from scfs.data.files import read_file, read_folder
 from scfs.data.lists import read_list, read_names
 from scfs.data.parquet import open_parquet
 from scfs.data.public import PUBLIC
@@ -71,6 +71,19 @@ def open_train(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) 
     if not classes:
         return train
     return choose_classes(train, read_names(Path(classes).expanduser()), origin=classes)
+
+
+def open_all(source: str) -> Source:
+    """The images to apply a network to: all below a folder, also in its `train` and `val`, or a single image file.
+
+    Of any other source, its train split.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir() and not archives_in(path):
+        return read_folder(path)
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        return read_file(path)
+    return open_train(source)
 
 
 def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) -> tuple[Source, Source]:

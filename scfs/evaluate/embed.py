@@ -12,15 +12,14 @@ from rich.console import Console
 from torch import Tensor
 
 from scfs.backbones import Backbone, load_backbone
-from scfs.data.archives import archives_in
 from scfs.data.decode import Unreadable, decode
-from scfs.data.files import read_folder
 from scfs.data.paths import readable
-from scfs.data.sources import open_train
+from scfs.data.sources import open_all
+from scfs.data.unreadable import show_left_out
 from scfs.data.views import centre_view, normalize
 from scfs.distributed import choose_device, is_rank_zero, process_group
 from scfs.errors import UserError
-from scfs.evaluate.features import extract_with_progress
+from scfs.evaluate.features import extract_readable
 from scfs.evaluate.settings import Embed
 from scfs.runs.files import check_new, write_new
 from scfs.training.cpu import cpu_setup
@@ -44,8 +43,7 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     if out is None and not settings.query:
         raise UserError("scfs embed needs a file to write, or --query IMAGE --nearest K; give one.")
     query = _read_query(settings.query) if settings.query else None
-    folder = Path(data)
-    source = read_folder(folder) if folder.is_dir() and not archives_in(folder) else open_train(data)
+    source = open_all(data)
     names = [source.name(i) for i in range(len(source))]
     if out is not None:
         check_out(out, names)
@@ -54,9 +52,9 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     size = loaded.evaluated_size(settings.size)
     backbone = loaded.backbone.to(device).eval()
     with process_group(device), cpu_setup(device):
-        [found] = extract_with_progress(
+        found = extract_readable(
             backbone,
-            [source],
+            source,
             size=size,
             batch_size=settings.batch_size,
             workers=settings.workers,
@@ -67,11 +65,12 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     if out is not None and is_rank_zero():
         write_features(out, names, features)
         console.print(f"{out}: {len(names)} x {features.shape[1]} features of {data} at {size} px", **_plain)
-    if query is None:
-        return []
-    matches = most_similar(features, names, embed_image(backbone, query, size), settings.nearest)
+    matches = []
+    if query is not None:
+        matches = most_similar(features, names, embed_image(backbone, query, size), settings.nearest)
     for match in matches:
         console.print(f"{match.cosine:7.4f}  {readable(match.name)}", **_plain)
+    show_left_out(found.unreadable, console)
     return matches
 
 

@@ -42,10 +42,12 @@ def extract(
     workers: int,
     device: torch.device,
     on_batch: Callable[[int], None] = lambda _: None,
+    limit_unreadable: bool = True,
 ) -> Extracted:
     """Pooled features of the centre views of a source; the backbone's training mode is restored afterwards.
 
-    Each process computes its shard of the images, and all get all the features.
+    Each process computes its shard of the images, and all get all the features. Too many unreadable images are an
+    error, unless there is no limit.
     """
     if len(source) < world_size():
         raise UserError(f"{len(source)} images cannot be split over {world_size()} processes; start fewer.")
@@ -58,7 +60,8 @@ def extract(
         module.training = training
     indices, features, labels = (torch.cat(column) for column in zip(*(each[:3] for each in shards), strict=True))
     unreadable = [problem for each in shards for problem in each[3]]
-    refuse_unreadable(unreadable, len(source))
+    if limit_unreadable:
+        refuse_unreadable(unreadable, len(source))
     if damaged := int((~features.isfinite()).any(dim=1).sum()):
         raise NonFiniteFeaturesError(
             f"The features of {damaged} of {len(features)} images are not finite: the weights are damaged, or their "
@@ -90,9 +93,13 @@ def extract_with_progress(
     workers: int | str,
     device: torch.device,
     console: Console,
+    limit_unreadable: bool = True,
 ) -> list[Extracted]:
-    """`extract` of several sources, with a progress bar; lists the unreadable images."""
-    with Progress(console=console, transient=True) as progress:
+    """`extract` of several sources, with a progress bar.
+
+    Lists the unreadable images or, without a limit on them, leaves that to the caller.
+    """
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("features", total=sum(len(range(rank(), len(s), world_size())) for s in sources))
         found = [
             extract(
@@ -103,10 +110,40 @@ def extract_with_progress(
                 workers=num_workers(workers, device),
                 device=device,
                 on_batch=lambda images: progress.advance(task, images),
+                limit_unreadable=limit_unreadable,
             )
             for source in sources
         ]
-    show_left_out((problem for each in found for problem in each.unreadable), console)
+    if limit_unreadable:
+        show_left_out((problem for each in found for problem in each.unreadable), console)
+    return found
+
+
+def extract_readable(
+    backbone: nn.Module,
+    source: Source,
+    *,
+    size: int,
+    batch_size: int,
+    workers: int | str,
+    device: torch.device,
+    console: Console,
+) -> Extracted:
+    """`extract` of the images that can be read, however many cannot; for jobs that list those when they are done."""
+    [found] = extract_with_progress(
+        backbone,
+        [source],
+        size=size,
+        batch_size=batch_size,
+        workers=workers,
+        device=device,
+        console=console,
+        limit_unreadable=False,
+    )
+    if not found.indices:
+        raise UserError(
+            f"None of the {len(source)} images can be read, the first: {found.unreadable[0]}; give other images."
+        )
     return found
 
 

@@ -1,40 +1,37 @@
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from scfs.backbones import fingerprint, load_backbone
 from scfs.data.paths import readable
-from scfs.data.sources import open_train
+from scfs.data.sources import open_all
+from scfs.data.unreadable import show_left_out
 from scfs.distributed import choose_device, is_rank_zero, process_group
-from scfs.errors import UserError
-from scfs.evaluate.features import extract_with_progress
+from scfs.evaluate.features import extract_readable
 from scfs.evaluate.linear.features import ProbeFeatures
-from scfs.evaluate.linear.probe_file import load_probe
 from scfs.evaluate.settings import Predict
+from scfs.evaluate.trained_classifier import find_classifier
 from scfs.runs.files import check_new, write_new
-from scfs.runs.results import run_of
 from scfs.training.cpu import cpu_setup
 
 SHOWN = 20
+HEAD = ("image", "class", "probability")
+Row = tuple[str, str, str]
 
 
 def predict(run: str, images: str, out: Path | None, settings: Predict, console: Console) -> None:
-    """Predict the class of each image with a run's trained probe: the `scfs predict` command."""
-    if (folder := run_of(run)) is None:
-        raise UserError(f"{run} is not a run folder; give one that scfs linear has trained a probe for.")
+    """Predict the class of each image with a run's newest trained classifier: the `scfs predict` command."""
     if out is not None:
         check_new(out)
     device = choose_device(settings.device)
     with process_group(device), cpu_setup(device):
-        source = open_train(images)
-        backbone = load_backbone(run, network=settings.network).backbone
-        probe = load_probe(folder, fingerprint(backbone))
-        backbone = backbone.to(device)
-        [found] = extract_with_progress(
-            ProbeFeatures(backbone, probe.blocks).eval(),
-            [source],
+        classifier = find_classifier(run, network=settings.network)
+        source, probe = open_all(images), classifier.probe
+        found = extract_readable(
+            ProbeFeatures(classifier.backbone.to(device), probe.blocks).eval(),
+            source,
             size=probe.size,
             batch_size=settings.batch_size,
             workers=settings.workers,
@@ -48,12 +45,27 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
     ]
     if not is_rank_zero():
         return
+    if out is not None:  # before anything is printed, since the reader of the output may close it, as `head` does
+        _write(out, rows)
+    _print(console, str(classifier))
+    _show(rows, out, console)
+    show_left_out(found.unreadable, console)
+
+
+def _write(out: Path, rows: Sequence[Row]) -> None:
+    text = io.StringIO()
+    csv.writer(text).writerows([HEAD, *rows])
+    write_new(out, lambda file: file.write(text.getvalue().encode()))
+
+
+def _show(rows: Sequence[Row], out: Path | None, console: Console) -> None:
     for name, label, probability in rows[:SHOWN]:
-        console.print(f"{label}  {probability}  {name}", highlight=False, soft_wrap=True, markup=False)
-    if len(rows) > SHOWN and out is None:
-        console.print(f"... and {len(rows) - SHOWN} more; give OUT.csv to write them all.", highlight=False)
+        _print(console, f"{label}  {probability}  {name}")
     if out is not None:
-        text = io.StringIO()
-        csv.writer(text).writerows([("image", "class", "probability"), *rows])
-        write_new(out, lambda file: file.write(text.getvalue().encode()))
-        console.print(f"{len(rows)} images in {out}", highlight=False, soft_wrap=True)
+        _print(console, f"{len(rows)} images in {out}")
+    elif len(rows) > SHOWN:
+        _print(console, f"... and {len(rows) - SHOWN} more; give OUT.csv to write them all.")
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(line, highlight=False, soft_wrap=True, markup=False)

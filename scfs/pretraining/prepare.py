@@ -7,6 +7,7 @@ from rich.console import Console
 from scfs import distributed
 from scfs.config import Config
 from scfs.data.loader import LoadedViews, StepSampler, ViewDataset, num_workers, view_loader
+from scfs.data.locations import absolute_path, absolute_source
 from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
@@ -69,10 +70,17 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
         raise UserError(
             f"optim.batch_size {config.optim.batch_size} is larger than the data ({len(source)} images); lower it."
         )
-    config, choices = resolve(config, len(source), device)
+    config, choices = resolve(with_absolute_data(config), len(source), device)
     torch.manual_seed(config.seed)
     method = build_method(config)
     if config.backbone.init and fresh:
         console.print(start_from(method, config.backbone.init), soft_wrap=True, highlight=False, markup=False)
     learner = build_learner(config, method, device, num_images=len(source))
     return PreparedRun(config, choices, source, device, workers, learner)
+
+
+def with_absolute_data(config: Config) -> Config:
+    """The settings with absolute paths of the data, so that a run finds its images from any working directory."""
+    data = config.data
+    paths = {"source": absolute_source(data.source), "classes": absolute_path(data.classes)}
+    return config.model_copy(update={"data": data.model_copy(update=paths)})

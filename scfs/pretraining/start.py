@@ -5,6 +5,7 @@ from rich.console import Console
 
 from scfs.backbones import Backbone
 from scfs.config import Config
+from scfs.data.locations import absolute_path, absolute_source
 from scfs.distributed import gather, on_rank_zero
 from scfs.errors import UserError
 from scfs.pretraining.auto import Choice
@@ -22,6 +23,12 @@ def is_free(setting: str) -> bool:
     return setting in FREE_SETTINGS or setting.startswith(f"{FREE_SECTION}.")
 
 
+def comparable(setting: str, value: Any) -> Any:
+    """A value for comparison on resume: relative paths of the data, as older runs have them, equal absolute ones."""
+    make_absolute = {"data.source": absolute_source, "data.classes": absolute_path}.get(setting)
+    return value if make_absolute is None else make_absolute(value)
+
+
 def find_checkpoint(folder: Path, config: Config, num_images: int) -> dict[str, Any] | None:
     """The last checkpoint of a run folder, if any; its settings and number of images must match."""
     saved = saved_state(
@@ -30,6 +37,7 @@ def find_checkpoint(folder: Path, config: Config, num_images: int) -> dict[str, 
         is_free=is_free,
         otherwise="start another run folder",
         defaults=Config().model_dump(mode="json"),
+        comparable=comparable,
     )
     if saved is not None and saved.get("images", num_images) != num_images:
         raise UserError(

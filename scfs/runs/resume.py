@@ -13,18 +13,20 @@ def saved_state(
     is_free: Callable[[str], bool],
     otherwise: str,
     defaults: dict[str, Any] | None = None,
+    comparable: Callable[[str, Any], Any] = lambda _, value: value,
 ) -> dict[str, Any] | None:
     """A job's last state, if there is one; its settings must be the same, except those that are free to change.
 
     `otherwise` is the advice if the settings are meant to differ. Settings that are newer than the state take their
-    `defaults`.
+    `defaults`. Values are compared after `comparable(name, value)`.
     """
     if not path.exists():
         return None
     saved = checkpoint.load(path)
     theirs, ours = dict(flat(defaults or {})) | dict(flat(saved["settings"])), dict(flat(settings))
     for name in theirs | ours:
-        if not is_free(name) and theirs.get(name) != ours.get(name):
+        before, now = (comparable(name, values.get(name)) for values in (theirs, ours))
+        if not is_free(name) and before != now:
             raise UserError(
                 f"{path} was made with {name} = {theirs.get(name)!r}, not {ours.get(name)!r}; "
                 f"resume with the same settings, or {otherwise}."

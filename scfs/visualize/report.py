@@ -27,6 +27,7 @@ from scfs.visualize.neighbours import choose_queries, nearest_others
 from scfs.visualize.page import Section, render_page, render_table
 from scfs.visualize.pictures import save_attention, save_neighbours, save_projection, save_views
 from scfs.visualize.projection import project
+from scfs.visualize.settings import Report
 
 NUM_IMAGES, NUM_QUERIES, NUM_NEIGHBOURS = 6, 2, 6
 NUM_FEATURES = 2048  # images at most for neighbours and projection
@@ -34,10 +35,10 @@ THUMBNAIL = 128  # pixels
 RESULT_HEAD = ("date", "evaluation", "data", "protocol", "metric", "value", "95 % interval")
 
 
-def report(run: Path, console: Console) -> Path:
+def report(run: Path, settings: Report, console: Console) -> Path:
     """Write an HTML page with pictures of what a run learned: the `scfs report` command. Returns the page."""
     config = _read_settings(run)
-    source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
+    source = _open_images(run, config, settings.data)
     device = choose_device("auto")
     loaded = load_backbone(str(run))
     loaded.backbone.to(device)
@@ -95,6 +96,18 @@ def _read_settings(run: Path) -> Config:
     if "finetune" in values:
         raise UserError(f"{run} was trained with labels; reports are for pre-training runs: give such a folder.")
     return check(Config, values)
+
+
+def _open_images(run: Path, config: Config, moved_to: str) -> Source:
+    """The images that a run was trained on."""
+    data = config.data
+    try:
+        return open_train(moved_to or data.source, classes=data.classes, max_pixels=data.max_pixels)
+    except UserError as error:
+        if moved_to:
+            raise
+        reason = str(error).partition(";")[0].rstrip(".")
+        raise UserError(f"{reason}; if the images of {run} have moved, add --data and where they are now.") from None
 
 
 def _sample(loaded: Loaded, source: Source, workers: int, console: Console) -> Sample:

@@ -129,7 +129,7 @@ def test_a_query_finds_itself(photos, tmp_path):
     ],
 )
 def test_bad_input_is_refused_before_computing(photos, tmp_path, monkeypatch, out, options, reason):
-    monkeypatch.setattr("scfs.evaluate.embed.extract_with_progress", lambda *_, **__: pytest.fail("computed"))
+    monkeypatch.setattr("scfs.evaluate.embed.extract_readable", lambda *_, **__: pytest.fail("computed"))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match=reason):
         run(photos, out and tmp_path / out, **options)
@@ -154,16 +154,25 @@ def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unreadable_images_are_left_out_and_too_many_refused(photos, tmp_path):
-    (photos / "cats" / "0.jpg").write_bytes(b"no image")
-    _, printed = run(photos, tmp_path / "f.npy")
-    assert printed.count("Unreadable, left out: ") == 1
-    assert len(np.load(tmp_path / "f.npy")) == len((tmp_path / "f.txt").read_text().splitlines()) == 11
+def test_unreadable_images_are_left_out_and_listed_however_many(photos, tmp_path):
     for path in photos.glob("cats/*.jpg"):
         path.write_bytes(b"no image")
-    with pytest.raises(UserError, match="6 of 12 images cannot be read, more than the 5 allowed"):
+    _, printed = run(photos, tmp_path / "f.npy")
+    assert printed.splitlines()[-1].startswith("Unreadable, left out: ")
+    assert printed.count("Unreadable, left out: ") == 6
+    assert len(np.load(tmp_path / "f.npy")) == len((tmp_path / "f.txt").read_text().splitlines()) == 6
+    for path in photos.glob("dogs/*.jpg"):
+        path.write_bytes(b"no image")
+    with pytest.raises(UserError, match=r"None of the 12 images can be read, the first: .*0.jpg"):
         run(photos, tmp_path / "g.npy")
     assert not list(tmp_path.glob("g.*"))
+
+
+def test_a_single_photo(photos, tmp_path):
+    path = photos / "cats" / "0.jpg"
+    run(path, tmp_path / "f.npy")
+    assert (tmp_path / "f.txt").read_text() == f"{path}\n"
+    np.testing.assert_allclose(np.load(tmp_path / "f.npy")[0], by_hand(path), rtol=1e-4, atol=1e-5)
 
 
 def test_the_command(scfs, photos, tmp_path):

@@ -5,13 +5,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from scfs.backbones import fingerprint, load_backbone
 from scfs.data.selection import hold_out
 from scfs.data.sources import read_folder
 from scfs.errors import UserError
-from scfs.evaluate.linear.probe_file import load_probe as probe_of
 from scfs.evaluate.linear.probes import Batch, ProbeLearner, Probes
 from scfs.evaluate.linear.settings import Linear
+from scfs.evaluate.trained_classifier import find_classifier
 from scfs.runs import results
 from scfs.runs.layout import read_metrics
 from scfs.runs.results import read_results
@@ -21,7 +20,7 @@ QUICK = ("--size", 32, "--workers", 0, "--epochs", 5, "--batch_size", 4, "--rate
 
 
 def load_probe(run):
-    return probe_of(run, fingerprint(load_backbone(str(run)).backbone))
+    return find_classifier(str(run)).probe
 
 
 def test_probes_equal_torch_sgd_one_by_one():

@@ -5,9 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scfs.errors import UserError
 from scfs.runs import checkpoint
-from scfs.runs.layout import LAST
 
 NAME = "linear"
 
@@ -35,16 +33,16 @@ def save_probe(folder: Path, probe: Probe) -> Path:
     return path
 
 
-def load_probe(folder: Path, weights: str) -> Probe:
-    """The newest probe trained on these weights or, for a fine-tuned network, its own classifier."""
+def read_probe(path: Path) -> Probe | None:
+    """The classifier in a probe's file, or in the checkpoint of a fine-tuned network; None if it has none."""
+    content: dict[str, Any] = checkpoint.load(path)
+    return Probe(**content[NAME]) if NAME in content else None
+
+
+def probe_files(folder: Path) -> list[Path]:
+    """The saved probes of a run, oldest first."""
     saved = _numbered(folder)
-    paths = [folder / LAST, *(saved[number] for number in sorted(saved))]
-    for path in reversed(paths):
-        content: dict[str, Any] = checkpoint.load(path)
-        if NAME in content and (probe := Probe(**content[NAME])).weights == weights:
-            return probe
-    others = f"; {len(saved)} were trained on other weights (another checkpoint or --network)" if saved else ""
-    raise UserError(f"{folder} has no trained probe{others}; train one with: scfs linear {folder} --data FOLDER.")
+    return [saved[number] for number in sorted(saved)]
 
 
 def _numbered(folder: Path) -> dict[int, Path]:

@@ -1,0 +1,66 @@
+"""A run finds its images from any working directory, and after they have moved."""
+
+import pytest
+
+from scfs.data.locations import absolute_source
+from scfs.recipe import read_toml
+from scfs.runs import checkpoint
+from scfs.runs.layout import write_settings
+
+
+@pytest.fixture
+def run(scfs, tiny_recipe, photos, tmp_path, monkeypatch):
+    """A run started with a relative path, and then the working directory changed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "classes.txt").write_text("cats\ndogs\n")
+    words = ("--data.source", photos.name, "--data.classes", "classes.txt", "--optim.epochs", 1)
+    code, _, err = scfs("pretrain", tiny_recipe, *words, "--run.folder", "run")
+    assert code == 0, err
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return tmp_path / "run"
+
+
+def test_report_and_resume_from_elsewhere(scfs, run, photos, tmp_path):
+    data = read_toml(run / "settings.toml")["data"]
+    assert (data["source"], data["classes"]) == (str(photos), str(tmp_path / "classes.txt"))
+    for command in (("pretrain", run, "--resume"), ("report", run)):
+        code, _, err = scfs(*command)
+        assert code == 0, err
+
+
+def test_moved_images(scfs, run, photos, tmp_path):
+    photos.rename(tmp_path / "moved")
+    code, _, err = scfs("report", run)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"No folder at {photos}; if the images of {run} have moved, add --data" in err
+    code, _, err = scfs("report", run, "--data", tmp_path / "moved")
+    assert code == 0, err
+
+
+def test_a_run_with_a_relative_source_resumes_in_its_directory(scfs, run, photos, tmp_path, monkeypatch):
+    """As runs of version 0.1 have it."""
+    saved = checkpoint.load(run / "last.pt")
+    saved["settings"]["data"] |= {"source": photos.name, "classes": "classes.txt"}
+    checkpoint.save(run / "last.pt", saved)
+    settings = read_toml(run / "settings.toml")
+    settings["data"] |= {"source": photos.name, "classes": "classes.txt"}
+    write_settings(run, settings)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = scfs("pretrain", "run", "--resume")
+    assert code == 0, err
+    code, _, err = scfs("pretrain", "run", "--resume", "--data.source", photos / "cats", "--data.classes", "")
+    assert code == 2
+    assert "was made with data." in err
+
+
+def test_the_forms_of_a_source(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for unchanged in ("", "scenes", "scenes:12,8", "cub:", "https://host/a.tar", "/data/photos"):
+        assert absolute_source(unchanged) == unchanged
+    assert absolute_source("photos/") == absolute_source("./photos") == str(tmp_path / "photos")
+    assert absolute_source("../photos") == str(tmp_path.parent / "photos")
+    assert absolute_source("cub:birds") == f"cub:{tmp_path / 'birds'}"
+    assert absolute_source("shards/*.tar") == str(tmp_path / "shards" / "*.tar")
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert absolute_source("~/photos") == "/home/ada/photos"
