@@ -92,6 +92,7 @@ def extract_with_progress(
     console: Console,
 ) -> list[Extracted]:
     """`extract` of several sources, with a progress bar; lists the unreadable images."""
+    count = num_workers(workers, device)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("features", total=sum(len(range(rank(), len(s), world_size())) for s in sources))
         found = [
@@ -100,7 +101,7 @@ def extract_with_progress(
                 source,
                 size=size,
                 batch_size=batch_size,
-                workers=num_workers(workers, device),
+                workers=count,
                 device=device,
                 on_batch=lambda images: progress.advance(task, images),
             )
