@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scfs import __version__
 from scfs.commands import COMMANDS, Argument, Command
-from scfs.errors import FIXABLE_ERRNOS, UserError
+from scfs.errors import UserError, fixable
 from scfs.process import own_process
 
 if TYPE_CHECKING:
@@ -49,13 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        if error.errno not in FIXABLE_ERRNOS:
+        if (sentence := fixable(error)) is None:
             raise
-        print(
-            f"scfs: Cannot read or write {error.filename or 'a file'}: {error.strerror}; check its permissions and the "
-            "free space of the disk.",
-            file=sys.stderr,
-        )
+        print(f"scfs: {sentence}", file=sys.stderr)
         return 2
 
 

@@ -8,8 +8,11 @@ from scfs.method.modes import Contrast, ObjectiveName, Plan, Targets, Variant, p
 Auto = Literal["auto"]
 DINO_OUT_DIM, CENTER_MOMENTUM = 65536, 0.9  # the paper's
 PrecisionName = Literal["float32", "bfloat16", "float16"]
-Positive = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Epochs = Annotated[int, Field(gt=0, le=1_000_000)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]  # the range of integers in TOML
+Side = Annotated[int, Field(ge=8, lt=2**15)]  # of a view, in pixels: in fewer, nothing can be recognized
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Temperature = Annotated[float, Field(gt=0)]
 CropScale = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
@@ -143,8 +146,8 @@ class MethodSettings(Settings):
 class ViewSettings(Settings):
     """How views are made."""
 
-    global_size: Positive = Field(224, description="side of the two global views, in pixels")
-    local_size: Positive = Field(96, description="side of the local views, in pixels")
+    global_size: Side = Field(224, description="side of the two global views, in pixels")
+    local_size: Side = Field(96, description="side of the local views, in pixels")
     num_local_views: Count = 8
     global_scale: CropScale | Auto = Field("auto", description="area of global crops; auto: 0.14-1, released 0.25-1")
     local_scale: CropScale | Auto = Field(
@@ -171,7 +174,7 @@ class OptimSettings(Settings):
     """How the student is optimized."""
 
     name: Literal["sgd", "adamw", "lars", "muon"] = "sgd"
-    epochs: Positive = 200
+    epochs: Epochs = 200
     batch_size: Positive = Field(256, description="images per optimizer step, over all processes")
     accumulate: Positive = Field(1, description="gradient accumulation: micro-batches per step in each process")
     precision: PrecisionName | Auto = Field(
@@ -217,7 +220,7 @@ class RunSettings(Settings):
 class Config(Settings):
     """All settings of a pre-training run. Defaults are the paper's 200 epochs on ImageNet."""
 
-    seed: Count = 0
+    seed: Seed = 0
     data: DataSettings = DataSettings()
     backbone: BackboneSettings = BackboneSettings()
     method: MethodSettings = MethodSettings()

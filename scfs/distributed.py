@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from scfs.errors import FIXABLE_ERRNOS, UserError
+from scfs.errors import UserError, fixable
 
 T = TypeVar("T")
 M = TypeVar("M", bound=nn.Module)
@@ -52,8 +52,12 @@ def choose_device(name: str) -> torch.device:
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
         device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError("its tensors have no values")
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (NotImplementedError, ImportError):  # torch lists every backend that it knows
+        raise UserError(f"Device '{name}' cannot be used: this PyTorch does not support it; use cpu or auto.") from None
+    except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"Device '{name}' cannot be used: {reason}; use cpu or auto.") from None
     return device
@@ -150,11 +154,8 @@ def on_rank_zero(action: Callable[[], T]) -> T:
 
 def _shared_error(error: Exception) -> Exception:
     """The error that all processes raise for one of rank zero's: one sentence where the user can fix it."""
-    if isinstance(error, OSError) and error.errno in FIXABLE_ERRNOS:
-        return UserError(
-            f"Cannot read or write {error.filename or 'a file'}: {error.strerror}; check permissions and free space."
-        )
-    return error
+    sentence = fixable(error) if isinstance(error, OSError) else None
+    return UserError(sentence) if sentence else error
 
 
 def per_process(total: int, setting: str) -> int:

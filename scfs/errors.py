@@ -1,7 +1,16 @@
 import errno
 
-# System errors that the user can fix: no permission, read-only, disk full, over quota.
-FIXABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+# What to do about the system errors that the user can fix.
+ADVICE = {
+    errno.EACCES: "check its permissions",
+    errno.EPERM: "check its permissions",
+    errno.EROFS: "choose a folder that is writable",
+    errno.ENOSPC: "free some space on its disk",
+    errno.EDQUOT: "free some of your quota",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EMFILE: "raise the limit on open files (ulimit -n), or lower the number of workers",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
 
 
 class UserError(ValueError):
@@ -9,3 +18,10 @@ class UserError(ValueError):
 
     The command line prints it without a traceback and exits with code 2.
     """
+
+
+def fixable(error: OSError) -> str | None:
+    """The sentence about a system error that the user can fix; None for any other."""
+    if error.errno not in ADVICE:
+        return None
+    return f"Cannot read or write {error.filename or 'a file'}: {error.strerror}; {ADVICE[error.errno]}."

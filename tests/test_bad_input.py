@@ -69,6 +69,18 @@ def refused(answer, *parts):
         (["--run.device", "cuda:99"], ["Device 'cuda:99' cannot be used"]),
         (["--run.device", "toaster"], ["Device 'toaster' cannot be used"]),
         (["--resume"], ["--resume needs a run folder"]),
+        (["--seed", str(10**23)], ["'seed'", "less than 9223372036854775808"]),
+        (["--optim.epochs", str(10**20)], ["'optim.epochs'", "less than or equal to 1000000"]),
+        (["--method.hidden_dim", str(10**20)], ["'method.hidden_dim'", "less than 2147483648"]),
+        (["--views.local_size", "1"], ["'views.local_size'", "greater than or equal to 8"]),
+        (["--views.global_size", "3"], ["'views.global_size'", "greater than or equal to 8"]),
+        (["--run.device", "meta"], ["Device 'meta' cannot be used: its tensors have no values; use cpu or auto"]),
+        (["--run.device", "vulkan"], ["Device 'vulkan' cannot be used: this PyTorch does not support it; use cpu"]),
+        (["--run.device", "hpu"], ["Device 'hpu' cannot be used: this PyTorch does not support it; use cpu"]),
+        (["--run.folder", "x" * 300], ["Cannot create run folder xxx", "File name too long"]),
+        (["--data.source", "x" * 300], ["xxx: File name too long; choose a shorter name"]),
+        (["--run.folder", "/dev/null"], ["/dev/null is not a folder; choose another --run.folder"]),
+        (["--run.folder", "/dev/null", "--resume"], ["/dev/null is not a folder; choose another --run.folder"]),
     ],
 )
 def test_pretrain_refuses(scfs, tiny_recipe, tmp_path, monkeypatch, flags, parts):
@@ -124,7 +136,9 @@ def test_existing_run_folder_is_left_alone(scfs, tiny_recipe, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "keep.txt").write_text("mine")
-    assert refused(scfs("pretrain", tiny_recipe, "--run.folder", run), "exists", "--resume")
+    assert refused(
+        scfs("pretrain", tiny_recipe, "--run.folder", run), "exists", "it is not a run", "choose another --run.folder"
+    )
     assert [path.name for path in run.iterdir()] == ["keep.txt"]
 
 
@@ -141,7 +155,7 @@ def test_a_full_disk_is_one_sentence(scfs, monkeypatch):
     monkeypatch.setattr("scfs.evaluate.compare.compare", fill)
     code, _, err = scfs("compare", "a")
     assert code == 2
-    assert err.startswith("scfs: Cannot read or write runs/compare.md: No space left on device; check")
+    assert err.startswith("scfs: Cannot read or write runs/compare.md: No space left on device; free some space")
     assert err.count("\n") == 1
 
 

@@ -2,13 +2,13 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from scfs.config import Count, Positive, Settings, as_names
+from scfs.config import Epochs, Positive, Seed, Settings, as_names
 
 
 class Ablate(Settings):
     """How the rows of a table are trained and scored; settings with a dot are the recipe's."""
 
-    seeds: Annotated[tuple[Count, ...], BeforeValidator(as_names)] = Field(
+    seeds: Annotated[tuple[Seed, ...], BeforeValidator(as_names)] = Field(
         (0, 1, 2), description="seeds; every row is trained with each"
     )
     locals: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = Field(
@@ -21,5 +21,5 @@ class Ablate(Settings):
     linear: Literal["live", "cached", "off"] = Field(
         "live", description="how linear probes are trained; off: not at all"
     )
-    linear_epochs: Positive = 100
+    linear_epochs: Epochs = 100
     folder: str = Field("", description="where runs, table and plot go; empty: runs/ablate-TABLE")

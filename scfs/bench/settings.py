@@ -2,7 +2,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from scfs.config import Count, Positive, Settings, as_names
+from scfs.config import Count, Positive, Settings, Side, as_names
 
 
 class BenchData(Settings):
@@ -10,8 +10,8 @@ class BenchData(Settings):
 
     image: str = Field("", description="an image file; empty: a scene of 500 x 375 pixels as a JPEG")
     num_local_views: Count = 8
-    global_size: Positive = 224
-    local_size: Positive = 96
+    global_size: Side = 224
+    local_size: Side = 96
     rounds: Positive = Field(100, description="images per path; the medians are compared")
     write: str = Field("", description="Markdown page to add the table to")
 
@@ -22,8 +22,8 @@ class BenchStep(Settings):
     backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
     batch_size: Positive = 4
     num_local_views: Positive = 8
-    global_size: Positive = 224
-    local_size: Positive = 96
+    global_size: Side = 224
+    local_size: Side = 96
     out_dim: Positive = Field(65536, description="outputs of the data head")
     rounds: Positive = Field(5, description="steps per job; the medians are compared")
     warm_up: Count = Field(4, description="steps per job before that, while the heap still grows")

@@ -1,3 +1,4 @@
+import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,9 @@ from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, w
 from scfs.errors import UserError
 from scfs.view_batch import ViewBatch
 
-MAX_WORKERS = 8
+MAX_WORKERS = 8  # chosen by auto
+WORKERS_PER_CORE, LEAST_LIMIT = 4, 32  # more only use memory: thousands never finish starting
+LOGGER = logging.getLogger("scfs.data")
 
 
 def derive_seed(*keys: int) -> int:
@@ -197,7 +200,10 @@ def centre_loader(
 def num_workers(setting: int | str, device: torch.device) -> int:
     """Loader processes. `auto`: one per core, at most 8; if the network runs on the same cores, one per four."""
     if setting != "auto":
-        return int(setting)
+        most = max(LEAST_LIMIT, WORKERS_PER_CORE * num_cores())
+        if int(setting) > most and rank() == 0:
+            LOGGER.warning("%s data loader workers are too many for %d cores; using %d.", setting, num_cores(), most)
+        return min(int(setting), most)
     return max(1, num_cores() // 4) if device.type == "cpu" else min(num_cores(), MAX_WORKERS)
 
 

@@ -101,6 +101,11 @@ def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXEL
         names = read_names(Path(classes).expanduser())
         train = choose_classes(train, names, origin=classes)
         val = val if val is None else choose_classes(val, names, origin=classes)
+    if len(train.classes) == 1 and (val is None or val.classes == train.classes):
+        raise UserError(
+            f"All images under {source} are of one class ('{train.classes[0]}'), so that any network would score "
+            "100 %; give two or more classes."
+        )
     if val is None:
         return every_fifth(train)
     if train.classes != val.classes:

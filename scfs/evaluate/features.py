@@ -99,6 +99,7 @@ def extract_with_progress(
 
     Lists the unreadable images or, without a limit on them, leaves that to the caller.
     """
+    count = num_workers(workers, device)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("features", total=sum(len(range(rank(), len(s), world_size())) for s in sources))
         found = [
@@ -107,7 +108,7 @@ def extract_with_progress(
                 source,
                 size=size,
                 batch_size=batch_size,
-                workers=num_workers(workers, device),
+                workers=count,
                 device=device,
                 on_batch=lambda images: progress.advance(task, images),
                 limit_unreadable=limit_unreadable,

@@ -2,7 +2,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from scfs.config import Auto, Count, Positive, Settings
+from scfs.config import Auto, Count, Positive, Seed, Settings, Side
 from scfs.errors import UserError
 
 ARCHITECTURE = "timm model of another project's weights; empty: common ones are tried"
@@ -16,12 +16,12 @@ class Evaluation(Settings):
     )
     classes: str = Field("", description="file naming the class folders to use, one per line; empty: all")
     backbone: str = Field("", description=ARCHITECTURE)
-    size: Positive | Auto = Field("auto", description="side of the evaluated centre crop; auto: as in training, or 224")
+    size: Side | Auto = Field("auto", description="side of the evaluated centre crop; auto: as in training, or 224")
     network: Literal["teacher", "student"] = "teacher"
     batch_size: Positive = 128
     workers: Count | Auto = "auto"
     device: str = "auto"
-    seed: Count = Field(0, description="seed of everything random: held-out images, order, crops, random weights")
+    seed: Seed = Field(0, description="seed of everything random: held-out images, order, crops, random weights")
 
 
 class Predict(Settings):
@@ -40,11 +40,11 @@ class Embed(Settings):
     nearest: Count = Field(0, description="how many of them; used with query")
     backbone: str = Field("", description=ARCHITECTURE)
     network: Literal["teacher", "student"] = "teacher"
-    size: Positive | Auto = Field("auto", description="side of the embedded centre crop; auto: as in training, or 224")
+    size: Side | Auto = Field("auto", description="side of the embedded centre crop; auto: as in training, or 224")
     batch_size: Positive = 128
     workers: Count | Auto = "auto"
     device: str = "auto"
-    seed: Count = Field(0, description="seed of random weights, for random:NAME")
+    seed: Seed = Field(0, description="seed of random weights, for random:NAME")
 
     @model_validator(mode="after")
     def _both_or_none(self) -> "Embed":

@@ -56,13 +56,15 @@ def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> 
     first_step = int(saved["step"]) if saved else 0
     if len({*distributed.gather(first_step)}) > 1:
         raise UserError(f"Processes see different checkpoints in {folder}; put the run folder on a shared disk.")
+    if resume and saved is None:
+        distributed.on_rank_zero(lambda: layout.check_history(folder, int(config.run.checkpoint_every_steps)))
     facts = layout.environment(run.device)
 
     def write() -> None:
-        layout.create(folder, resume=resume)
-        layout.write_settings(folder, config.model_dump(mode="json"))
-        write_auto_choices(folder, run.choices)
-        layout.write_environment(folder, facts)
+        with layout.created(folder, resume=resume):
+            layout.write_settings(folder, config.model_dump(mode="json"))
+            write_auto_choices(folder, run.choices)
+            layout.write_environment(folder, facts)
 
     distributed.on_rank_zero(write)
     size = {"run folder": folder, "images": len(run.source), "steps": run.total_steps, "done": first_step}

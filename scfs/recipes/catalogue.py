@@ -60,12 +60,23 @@ def starting_point(target: str | None, flags: Mapping[str, Any], *, resume: bool
         return Recipe(DEFAULT, values, f"No recipe was given: the settings are those of {DEFAULT}.")
     folder = Path(target).expanduser()
     if (folder / SETTINGS).is_file():
+        _refuse_other_folder(folder, flags, resume=resume)
         return _from_run(folder, resume=resume)
     if not folder.is_dir() or target in recipe_names("pretrain"):
         return read_recipe(target, "pretrain")
     values = read_recipe(DEFAULT, "pretrain").values
     values["data"] = {**values.get("data", {}), "source": str(folder)}
     return Recipe(DEFAULT, values, f"{target} is a folder of images: the settings are those of {DEFAULT}.")
+
+
+def _refuse_other_folder(folder: Path, flags: Mapping[str, Any], *, resume: bool) -> None:
+    """A run resumes in its own folder: in another there is no checkpoint, and it would start again."""
+    other = flags.get("run.folder")
+    if resume and other is not None and Path(other).expanduser().resolve() != folder.resolve():
+        raise UserError(
+            f"--resume continues the run in {folder}, and --run.folder is {other}; omit --run.folder, or omit --resume "
+            "to start a new run there."
+        )
 
 
 def _from_run(folder: Path, *, resume: bool) -> Recipe:

@@ -36,9 +36,8 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         raise UserError(f"Checkpoint {path} is damaged (its part {damaged} fails its checksum); use an older one.")
     try:
         content = torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # torch raises many types for a foreign file
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} is not a checkpoint of scfs ({reason}).") from None
+    except Exception:  # torch raises many types for a foreign file, and advises to load it unsafely
+        raise UserError(f"{path} is not a checkpoint of scfs; restore the one that the run saved.") from None
     if not isinstance(content, dict) or content.get("scfs_checkpoint") != FORMAT:
         raise UserError(f"{path} is not a checkpoint of scfs.")
     return content

@@ -24,6 +24,9 @@ def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
+    except OSError as error:
+        error.filename = str(path)  # an error in writing names no file, and one in opening the temporary one
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -1,9 +1,12 @@
 """What a run folder holds, by name."""
 
 import json
+import os
 import platform
+import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,12 +38,48 @@ def free_path(name: str, suffix: str = "") -> Path:
 
 def create(folder: Path, *, resume: bool) -> None:
     """Make a new run folder; an existing one is never overwritten, only resumed."""
-    if folder.exists() and not resume:
-        raise UserError(f"Run folder {folder} exists; add --resume to continue it, or choose another --run.folder.")
     try:
+        check_free(folder, resume=resume)
         folder.mkdir(parents=True, exist_ok=resume)
     except OSError as error:
         raise UserError(f"Cannot create run folder {folder}: {error.strerror}; choose another --run.folder.") from None
+
+
+@contextmanager
+def created(folder: Path, *, resume: bool) -> Iterator[None]:
+    """A run folder to write the first files to; if they cannot be written, a new folder is removed again."""
+    is_new = not os.path.lexists(folder)  # False for a name that is too long
+    create(folder, resume=resume)
+    try:
+        yield
+    except OSError:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def check_free(folder: Path, *, resume: bool) -> None:
+    """Raise a `UserError` for a folder that no run can be written to, so that nothing else is ever mixed with a run."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder; choose another --run.folder.")
+    is_run = (folder / SETTINGS).is_file()
+    if resume and not is_run and any(folder.iterdir()):
+        raise UserError(f"{folder} holds other files and is not a run folder; choose another --run.folder.")
+    if not resume:
+        advice = "add --resume to continue it, or choose" if is_run else "it is not a run; choose"
+        raise UserError(f"Run folder {folder} exists; {advice} another --run.folder.")
+
+
+def check_history(folder: Path, checkpoint_every_steps: int) -> None:
+    """Raise a `UserError` if a run without a checkpoint has had one: starting again would replace its history."""
+    steps = max((row["step"] for row in read_metrics(folder)), default=0)
+    if steps > checkpoint_every_steps or (folder / RESULTS).exists():
+        raise UserError(
+            f"{folder} was trained for {steps} steps, but its checkpoint {LAST} is gone; restore it to resume, or omit "
+            "--resume and choose another --run.folder to start again."
+        )
 
 
 def write_settings(folder: Path, settings: dict[str, Any]) -> None:
@@ -72,8 +111,23 @@ def write_environment(folder: Path, content: dict[str, Any]) -> None:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Every row that the run has logged; a line cut short by a crash is skipped."""
-    path, rows = folder / METRICS, []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        with suppress(json.JSONDecodeError):
-            rows.append(json.loads(line))
-    return rows
+    return [row for line in metrics_lines(folder) if (row := parse_row(line)) is not None]
+
+
+def metrics_lines(folder: Path) -> list[str]:
+    """The lines of a run's log; empty if there is none yet."""
+    path = folder / METRICS
+    try:
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    except UnicodeDecodeError:
+        raise UserError(
+            f"{path} is damaged: it is not text; restore it, or move it away to continue without the earlier curves."
+        ) from None
+
+
+def parse_row(line: str) -> dict[str, Any] | None:
+    """A row of a run's log; None if the line is damaged."""
+    with suppress(ValueError):
+        row = json.loads(line)
+        return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+    return None

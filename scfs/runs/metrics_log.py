@@ -13,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from scfs.distributed import is_rank_zero, on_rank_zero
 from scfs.errors import UserError
 from scfs.runs.files import write_text
-from scfs.runs.layout import METRICS
+from scfs.runs.layout import METRICS, metrics_lines, parse_row
 from scfs.runs.metric import Metric, as_json, from_json
 
 LogRow = Mapping[str, Any]
@@ -68,13 +68,18 @@ class JsonLines:
 
     def __init__(self, folder: Path, start_step: int):
         self.path = folder / METRICS
-        rows = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-        kept = [row for row in rows if _step_of(row) <= start_step] if start_step else []
-        write_text(self.path, "".join(row + "\n" for row in kept))
+        rows = ((line, parse_row(line)) for line in metrics_lines(folder))
+        kept = [line for line, row in rows if row and row["step"] <= start_step] if start_step else []
+        write_text(self.path, "".join(line + "\n" for line in kept))
 
     def write(self, row: LogRow) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        except FileNotFoundError:
+            raise UserError(
+                f"Run folder {self.path.parent} was removed during the run; restore it and resume, or start again."
+            ) from None
 
     def close(self) -> None:
         """Every row is already written."""
@@ -149,13 +154,6 @@ def _imported(name: str) -> Any:
 
 def _values(row: LogRow) -> dict[str, float]:
     return {name: value for name, value in row.items() if name not in ("step", "metrics")}
-
-
-def _step_of(row: str) -> int:
-    try:
-        return int(json.loads(row)["step"])
-    except (json.JSONDecodeError, KeyError):
-        return 2**62  # a line cut short by a crash
 
 
 def metrics_row(step: int, epoch: float, metrics: Sequence[Metric]) -> LogRow:

@@ -2,7 +2,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from scfs.config import Count, Positive, PrecisionName, Temperature, as_names
+from scfs.config import Count, Epochs, Positive, PrecisionName, Temperature, as_names
 from scfs.evaluate.settings import Evaluation
 
 
@@ -18,7 +18,7 @@ class Finetune(Evaluation):
     images: str = Field(
         "", description="file naming the images whose labels are used, as SimCLRv2's published lists do"
     )
-    epochs: Positive = 60
+    epochs: Epochs = 60
     steps: Count = Field(0, description="length in steps, instead of epochs; 0: by epochs")
     batch_size: Positive = Field(256, description="images per step, over all processes; at most all images")
     rates: Annotated[tuple[Temperature, ...], BeforeValidator(as_names), Field(min_length=1)] = Field(

@@ -1,0 +1,119 @@
+"""Mistakes with run folders, and what the machine refuses: one sentence, and no run is damaged."""
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from scfs.data import loader
+from scfs.distributed import num_cores
+from scfs.errors import UserError
+from scfs.runs import layout
+from tests.test_bad_input import refused
+
+
+def content_of(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("flags", [[], ["--resume"]])
+def test_photos_are_no_run_folder(scfs, tiny_recipe, photos, flags):
+    before = content_of(photos)
+    answer = scfs("pretrain", tiny_recipe, "--data.source", photos, "--run.folder", photos, *flags)
+    assert refused(answer, "choose another --run.folder")
+    assert "--resume" not in answer[2]
+    assert content_of(photos) == before
+
+
+def test_resume_starts_in_an_empty_folder(scfs, tiny_recipe, tmp_path):
+    (tmp_path / "run").mkdir()
+    flags = ("--run.folder", tmp_path / "run", "--optim.epochs", 1, "--resume")
+    assert scfs("pretrain", tiny_recipe, *flags)[0] == 0
+
+
+def test_resume_in_another_folder(scfs, trained, tmp_path):
+    other = tmp_path / "other"
+    assert refused(scfs("pretrain", trained, "--resume", "--run.folder", other), "--resume continues", "omit")
+    assert not other.exists()
+    assert scfs("pretrain", trained, "--resume", "--run.folder", trained)[0] == 0
+
+
+def test_resume_without_the_checkpoint_keeps_the_history(scfs, trained):
+    (trained / "last.pt").unlink()
+    before = content_of(trained)
+    assert refused(scfs("pretrain", trained, "--resume"), "was trained for 6 steps", "last.pt is gone", "restore it")
+    assert content_of(trained) == before
+
+
+def test_resume_before_the_first_checkpoint(scfs, trained):
+    """A run that was killed in its first steps starts again."""
+    (trained / "last.pt").unlink()
+    log = trained / "metrics.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
+    assert scfs("pretrain", trained, "--resume")[0] == 0
+    assert len(layout.read_metrics(trained)) == 6
+
+
+def test_metrics_that_are_not_text(scfs, trained):
+    (trained / "metrics.jsonl").write_bytes(bytes(range(256)))
+    for command in (("pretrain", trained, "--resume"), ("report", trained)):
+        assert refused(scfs(*command), "metrics.jsonl is damaged", "move it away")
+
+
+def test_metrics_that_are_no_rows_are_skipped(scfs, trained):
+    log = trained / "metrics.jsonl"
+    before = log.read_text()
+    log.write_text(before + '3\n[]\n{"step": "x"}\n{"st')
+    assert scfs("pretrain", trained, "--resume")[0] == 0
+    assert log.read_text() == before
+
+
+def test_a_foreign_checkpoint_is_not_advised_to_be_loaded(scfs, trained):
+    torch.save({"scfs_checkpoint": 1, "path": Path("x")}, trained / "last.pt")
+    answer = scfs("pretrain", trained, "--resume")
+    assert refused(answer, "last.pt is not a checkpoint of scfs; restore")
+    assert "option" not in answer[2]
+
+
+def test_a_run_folder_removed_during_the_run(scfs, tiny_recipe, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    monkeypatch.setattr("scfs.pretraining.job.Health.check", lambda *_: shutil.rmtree(run) or [])
+    assert refused(scfs("pretrain", tiny_recipe, "--run.folder", run), f"Run folder {run} was removed during the run")
+
+
+def test_a_disk_that_is_full_at_the_start(scfs, tiny_recipe, tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("scfs.runs.files.os.fsync", full)
+    answer = scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "run")
+    assert refused(answer, f"{tmp_path / 'run' / 'settings.toml'}: No space left on device; free some space")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_class_is_not_scored(scfs, photos):
+    shutil.rmtree(photos / "dogs")
+    (photos / "cats").rename(photos / "same")
+    for command in ("knn", "linear", "finetune"):
+        assert refused(scfs(command, "random:resnet10_half", "--data", photos), "of one class ('same')", "100 %")
+
+
+def test_thousands_of_workers(caplog):
+    most = loader.num_workers(5000, torch.device("cpu"))
+    assert most == max(32, 4 * num_cores())
+    assert caplog.messages == [f"5000 data loader workers are too many for {num_cores()} cores; using {most}."]
+    assert loader.num_workers(3, torch.device("cpu")) == 3
+    assert len(caplog.messages) == 1
+
+
+def test_a_name_that_is_too_long(scfs):
+    for command in ("knn", "report", "pretrain"):
+        assert refused(scfs(command, "x" * 300), "File name too long; choose a shorter name")
+
+
+def test_a_folder_that_cannot_be_a_run(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is not a folder"):
+        layout.create(tmp_path / "file", resume=True)
