@@ -187,6 +187,7 @@ def test_knn_of_a_foreign_file(scfs, tmp_path):
         (["nowhere"], ["Nothing at nowhere"]),
         (["."], ["has no checkpoint"]),
         (["random:resnet5000"], ["'resnet5000'"]),
+        (["random:resnet10_half"], ["random:resnet10_half is not a run", "--data"]),
         (["random:resnet18", "--data", "nowhere"], ["No folder at nowhere"]),
         (["random:resnet18", "--kk", "3"], ["Unknown setting 'kk'"]),
         (["random:resnet18", "--k", "0"], ["'k'", "greater than 0"]),

@@ -12,7 +12,7 @@ class Evaluation(Settings):
     """Settings of every evaluation of a backbone."""
 
     data: str = Field(
-        "scenes", description="labelled images: as data.source of pretrain, such as a folder of class folders"
+        "", description="labelled images, such as a folder of class folders; empty: the run's own, if they have labels"
     )
     classes: str = Field("", description="file naming the class folders to use, one per line; empty: all")
     backbone: str = Field("", description=ARCHITECTURE)

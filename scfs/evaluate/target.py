@@ -9,6 +9,7 @@ from torch import nn
 
 from scfs.backbones import Backbone, fingerprint, load_backbone
 from scfs.data.sources import Source, open_labelled
+from scfs.errors import UserError
 from scfs.evaluate.features import Extracted, extract_with_progress
 from scfs.evaluate.knn.layers import LayerFeatures
 from scfs.evaluate.settings import Evaluation
@@ -104,8 +105,10 @@ class EvalTarget:
 
 def open_eval_target(target: str, settings: Evaluation, device: torch.device, console: Console) -> EvalTarget:
     """Load the backbone of a run or of weights and open the images; prints the load report of foreign weights."""
-    train, val = open_labelled(settings.data, classes=settings.classes)
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
+    if not settings.data:
+        raise UserError(f"{target} is not a run with its own images; give labelled images with --data.")
+    train, val = open_labelled(settings.data, classes=settings.classes)
     size = loaded.evaluated_size(settings.size)
     if loaded.report is not None:
         console.print(str(loaded.report), highlight=False, soft_wrap=True)

@@ -1,4 +1,6 @@
+import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
@@ -8,6 +10,7 @@ from scfs.config import Config
 from scfs.data.loader import LoadedViews
 from scfs.data.unreadable import UnreadableImages
 from scfs.errors import UserError
+from scfs.pretraining.closing import print_closing
 from scfs.pretraining.health import Health
 from scfs.pretraining.prepare import PreparedRun, prepare
 from scfs.pretraining.score import OnlineScore
@@ -32,18 +35,27 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Pa
     """
     if resume and config.run.folder == "auto":
         raise UserError("--resume needs a run folder: scfs pretrain RUN_FOLDER --resume, or set run.folder.")
-    device = distributed.choose_device(config.run.device)
+    start, device = time.perf_counter(), distributed.choose_device(config.run.device)
     with distributed.process_group(device), cpu_setup(device, config.run.threads):
         has_checkpoint = resume and (Path(config.run.folder) / layout.LAST).exists()
         run = prepare(config, device, console, fresh=not has_checkpoint)
         folder, first_step = open_run(run, name=name, resume=resume, console=console)
+        if first_step >= run.total_steps:
+            note = f"{folder} is finished ({first_step} of {run.total_steps} steps); there is nothing to resume."
+            console.print(note, soft_wrap=True, highlight=False, markup=False)
+            return folder
         score = OnlineScore(run.config, run.source, workers=run.workers, device=device)
         train_run(run, folder, first_step, score, console)
+        duration = f"{timedelta(seconds=round(time.perf_counter() - start))} for {run.total_steps - first_step} steps"
+        print_closing(folder, duration, console, has_labels=bool(run.source.classes))
     return folder
 
 
 def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> tuple[Path, int]:
-    """Create or reopen the run folder; returns it and the number of steps already done."""
+    """Create or reopen the run folder; returns it and the number of steps already done.
+
+    The folder of a finished run is left as it is.
+    """
     config = run.config
     folder = Path(
         distributed.on_rank_zero(lambda: str(layout.free_path(name)))
@@ -58,6 +70,8 @@ def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> 
         raise UserError(f"Processes see different checkpoints in {folder}; put the run folder on a shared disk.")
     if resume and saved is None:
         distributed.on_rank_zero(lambda: layout.check_history(folder, int(config.run.checkpoint_every_steps)))
+    if first_step >= run.total_steps:
+        return folder, first_step
     facts = layout.environment(run.device)
 
     def write() -> None:

@@ -14,7 +14,7 @@ from scfs.distributed import is_rank_zero, on_rank_zero
 from scfs.errors import UserError
 from scfs.runs.files import write_text
 from scfs.runs.layout import METRICS, metrics_lines, parse_row
-from scfs.runs.metric import Metric, as_json, from_json
+from scfs.runs.metric import PER_CENT, Metric, as_json, from_json
 
 LogRow = Mapping[str, Any]
 
@@ -170,6 +170,18 @@ def logged_metrics(rows: Sequence[LogRow]) -> dict[str, list[tuple[int, Metric]]
         for metric in metrics:
             found.setdefault(metric.name, []).append((int(row["step"]), metric))
     return found
+
+
+def summarise(rows: Sequence[LogRow]) -> str:
+    """The first and last score of a run: k-NN top-1 or, without labels, the first metric that was logged."""
+    logged = logged_metrics(rows)
+    if not logged:
+        return "No score was computed."
+    points = logged.get("k-NN top-1") or next(iter(logged.values()))
+    (_, before), (_, after) = points[0], points[-1]
+    gain, unit = after.scale * (after.value - before.value), after.unit
+    values = f"{before.shown()}{unit} at the start, {after.shown()}{unit} after training"
+    return f"{after.name}: {values} ({gain:+.1f}{' points' if unit == PER_CENT else unit})"
 
 
 def _version_0_1(row: LogRow) -> list[Metric]:

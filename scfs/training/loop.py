@@ -98,11 +98,14 @@ def train(
             done, last = step + 1, step + 1 == plan.total_steps
             numbers = dict(learner.step(batch, step))
             numbers["images_per_second"] = plan.batch_size / display.advance(done)
-            display.show(plan.heading(done), {name: value for name, value in numbers.items() if plan.shown(name)})
+            shown = {name: value for name, value in numbers.items() if plan.shown(name)}
+            display.show(plan.heading(done), shown)
             hooks.watch(done, batch, numbers, display)
             if last or done % plan.log_every_steps == 0:
                 write({"step": done, "epoch": done / plan.steps_per_epoch, **numbers})
             evaluate(done)
+            if last:
+                display.show(plan.heading(done), shown, final=True)  # again, with the last evaluation
             stop, save_due = sum_counts(interrupt.requested, hooks.save_due(done))
             if last or stop or save_due:
                 hooks.save(done)

@@ -52,15 +52,15 @@ class ProgressDisplay:
         """Show this with the numbers of every step from now on."""
         self.pinned[name] = text
 
-    def show(self, heading: str, numbers: Mapping[str, float]) -> None:
-        """Show where the run is, its latest numbers and the time left."""
+    def show(self, heading: str, numbers: Mapping[str, float], *, final: bool = False) -> None:
+        """Show where the run is, its latest numbers and the time left; `final` after the last step's evaluation."""
         left = timedelta(seconds=round((self.total_steps - self.step) * self.seconds_per_step))
         parts = {name: f"{value:.3g}" for name, value in numbers.items()} | self.pinned | {"left": str(left)}
         line = "  ".join(f"{name} {text}" for name, text in parts.items())
         if self.console.is_terminal:
             self.bar.update(self.task, completed=self.step, description=heading)
             self.live.update(Group(self.bar, Text(line, style="dim")))
-        elif time.monotonic() - self._printed > PLAIN_SECONDS or self.step == self.total_steps:
+        elif final or (self.step < self.total_steps and time.monotonic() - self._printed > PLAIN_SECONDS):
             self._printed = time.monotonic()
             self.console.print(f"{heading}  {line}", soft_wrap=True, highlight=False)
 

@@ -17,8 +17,7 @@ from scfs.distributed import choose_device
 from scfs.errors import UserError
 from scfs.recipe import check, read_toml
 from scfs.runs.layout import SETTINGS, read_metrics
-from scfs.runs.metric import PER_CENT
-from scfs.runs.metrics_log import logged_metrics
+from scfs.runs.metrics_log import summarise
 from scfs.runs.results import read_results
 from scfs.visualize.attention import random_boxes, search_own_image, usable_side
 from scfs.visualize.curves import save_curves
@@ -58,18 +57,6 @@ def report(run: Path, settings: Report, console: Console) -> Path:
     page.write_text(render_page(f"Run {run.name}", summary, sections), encoding="utf-8")
     _print_paths(console, run, summary)
     return page
-
-
-def summarise(rows: Sequence[dict[str, Any]]) -> str:
-    """The first and last score of a run: k-NN top-1 or, without labels, the first metric that was logged."""
-    logged = logged_metrics(rows)
-    if not logged:
-        return "No score was computed."
-    points = logged.get("k-NN top-1") or next(iter(logged.values()))
-    (_, before), (_, after) = points[0], points[-1]
-    gain, unit = after.scale * (after.value - before.value), after.unit
-    values = f"{before.shown()}{unit} at the start, {after.shown()}{unit} after training"
-    return f"{after.name}: {values} ({gain:+.1f}{' points' if unit == PER_CENT else unit})"
 
 
 def result_rows(run: Path) -> list[list[str]]:

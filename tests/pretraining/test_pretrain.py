@@ -122,6 +122,34 @@ def test_resume_of_a_finished_run_changes_nothing(tiny, tmp_path):
     assert ((run / "last.pt").read_bytes(), rows(run)) == before
 
 
+def test_resume_of_a_finished_run_only_says_so(scfs, trained, capsys):
+    capsys.readouterr()
+    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    code, out, _ = scfs("pretrain", trained, "--resume")
+    assert code == 0
+    assert out == f"{trained} is finished (6 of 6 steps); there is nothing to resume.\n"
+    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
+
+
+def test_a_run_ends_with_a_summary_and_the_next_commands(scfs, tiny_recipe, photos, tmp_path):
+    run = tmp_path / "my run"
+    words = ["pretrain", tiny_recipe, "--run.folder", run, "--run.knn_every_epochs", 1]
+    code, out, _ = scfs(*words)
+    assert code == 0
+    lines = out.splitlines()
+    closing = lines[-6:]
+    scores = [row["knn_top1"] for row in rows(run) if "knn_top1" in row]
+    first, last = (f"{100 * score:.1f}%" for score in (scores[0], scores[-1]))
+    assert closing[0].startswith(f"k-NN top-1: {first} at the start, {last} after training")
+    assert closing[1].split(maxsplit=2) == ["run", "folder", str(run)]
+    assert "for 6 steps" in closing[2]
+    assert closing[3].endswith(f"scfs report '{run}'")
+    assert closing[4].endswith(f"scfs knn '{run}'")
+    assert closing[5].endswith(f"scfs export '{run}' '{run}/backbone.safetensors'")
+    flat = ["--data.source", photos / "cats", "--run.folder", tmp_path / "flat"]
+    assert f"scfs knn {tmp_path / 'flat'} --data FOLDER" in scfs(*words[:2], *flat)[1]
+
+
 def test_resume_on_other_images_is_refused(scfs, tiny_recipe, photos, tmp_path):
     run = tmp_path / "run"
     assert scfs("pretrain", tiny_recipe, "--data.source", photos, "--run.folder", run)[0] == 0

@@ -9,7 +9,7 @@ from rich.console import Console
 from scfs.errors import UserError
 from scfs.runs.layout import read_metrics
 from scfs.runs.metric import Metric
-from scfs.runs.metrics_log import open_log
+from scfs.runs.metrics_log import MetricsLog, open_log
 from scfs.training.loop import Hooks, TrainingPlan, train
 from scfs.training.resumable import TrainingFiles, fit
 
@@ -66,6 +66,20 @@ def test_the_order_of_events(tmp_path):
     ]
     assert rows[1]["epoch"] == pytest.approx(2 / 3)
     assert rows[1]["images_per_second"] > 0
+
+
+def test_the_last_line_shows_the_last_evaluation():
+    console = Console(record=True, force_terminal=False, width=200)
+
+    def evaluate(done, display):
+        display.pin("score", f"after {done}")
+        return ()
+
+    hooks = Hooks(evaluate=evaluate)
+    train(Counter(), batches(0), TrainingPlan(3, 6, 4), hooks, log=MetricsLog([]), console=console)
+    lines = console.export_text().splitlines()
+    assert [line for line in lines if "step 6/6" in line] == lines[-1:]
+    assert "score after 6" in lines[-1]
 
 
 def test_a_stop_finishes_the_step_saves_and_explains_how_to_resume(tmp_path):

@@ -13,6 +13,7 @@ from scfs.data.sources import Source
 from scfs.evaluate.finetune.folder import open_folder, read_grid, save_classifier
 from scfs.evaluate.finetune.settings import Finetune
 from scfs.evaluate.finetune.tuning import Tuning
+from scfs.evaluate.own_data import with_data
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import open_eval_target
 from scfs.runs.files import digest_of
@@ -29,6 +30,7 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
     with distributed.process_group(device), cpu_setup(device):
         recorded_in = results_folder(target, console) if settings.start == "weights" else None
+        settings = with_data(target, settings, console)
         eval_target = open_eval_target(target, settings, device, console)
         if settings.start == "scratch":
             torch.manual_seed(settings.seed)

@@ -10,6 +10,7 @@ from scfs.distributed import choose_device, is_rank_zero, process_group
 from scfs.evaluate.knn.layers import FINAL
 from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
 from scfs.evaluate.knn.settings import Knn
+from scfs.evaluate.own_data import with_data
 from scfs.evaluate.plots import save_bars
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import open_eval_target
@@ -31,7 +32,7 @@ def knn(target: str, settings: Knn, console: Console) -> list[Metric]:
 def _knn(target: str, settings: Knn, device: torch.device, console: Console) -> list[Metric]:
     start = time.perf_counter()
     with process_group(device):
-        folder = results_folder(target, console)
+        folder, settings = results_folder(target, console), with_data(target, settings, console)
         eval_target = open_eval_target(target, settings, device, console)
         network, extracted = eval_target.features(settings, console, all_layers=settings.layers == "all")
     train, val = (network.split(each.labelled) for each in extracted)

@@ -17,6 +17,7 @@ from scfs.evaluate.linear.features import ProbeFeatures
 from scfs.evaluate.linear.probe_file import Probe, save_probe
 from scfs.evaluate.linear.probes import Batch, ProbeLearner, Probes
 from scfs.evaluate.linear.settings import Linear
+from scfs.evaluate.own_data import with_data
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import EvalTarget, open_eval_target
 from scfs.runs.files import digest_of
@@ -36,7 +37,7 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
     """
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
     with distributed.process_group(device), cpu_setup(device):
-        folder = results_folder(target, console)
+        folder, settings = results_folder(target, console), with_data(target, settings, console)
         eval_target = open_eval_target(target, settings, device, console)
         if settings.cached:
             console.print(QUICK, highlight=False, soft_wrap=True)

@@ -1,0 +1,38 @@
+from typing import TypeVar
+
+from rich.console import Console
+
+from scfs.data.sources import open_train
+from scfs.errors import UserError
+from scfs.evaluate.settings import Evaluation
+from scfs.recipe import read_toml
+from scfs.runs.layout import SETTINGS
+from scfs.runs.results import run_of
+
+AnyEvaluation = TypeVar("AnyEvaluation", bound=Evaluation)
+
+
+def with_data(target: str, settings: AnyEvaluation, console: Console) -> AnyEvaluation:
+    """The settings with the run's own images where none are given; these need labels. Weights alone have no images."""
+    run = run_of(target)
+    if settings.data or run is None:
+        return settings
+    source, classes = _trained_on(read_toml(run / SETTINGS))
+    if not source:
+        return settings
+    classes = settings.classes or classes
+    if not open_train(source, classes=classes).classes:
+        raise UserError(
+            f"{target} was trained on {source}, which has no labels; give labelled images with --data, such as a "
+            "folder of class folders."
+        )
+    console.print(f"No --data given: using the run's own images, {source}.", highlight=False, soft_wrap=True)
+    return settings.model_copy(update={"data": source, "classes": classes})
+
+
+def _trained_on(values: dict[str, dict[str, str]]) -> tuple[str, str]:
+    """The source of a run's images and its class list, of pre-training or of fine-tuning."""
+    if "finetune" in values:
+        return values["finetune"].get("data", ""), values["finetune"].get("classes", "")
+    data = values.get("data", {})
+    return data.get("source", ""), data.get("classes", "")
