@@ -24,7 +24,7 @@ from scfs.evaluate.linear.settings import Linear
 from scfs.evaluate.settings import Embed, Export
 from scfs.exporting import Exported, export_and_print
 from scfs.method.search import search_attention
-from scfs.pretrained import PretrainedBackbone, load_backbone
+from scfs.pretrained import PretrainedBackbone, load_backbone, load_image
 from scfs.pretraining.job import pretrain as pretrain_job
 from scfs.recipe import check
 from scfs.recipes.catalogue import Recipe, read_recipe, starting_point
@@ -40,6 +40,7 @@ __all__ = [
     "knn",
     "linear",
     "load_backbone",
+    "load_image",
     "pretrain",
     "report",
     "search_attention",

@@ -62,7 +62,11 @@ PLANS = Argument("RECIPE", "recipes, by name or .toml file", many=True, recipe="
 TABLE = Argument("TABLE", "a table of the paper", choices=("modes", "layers", "locals", "backbones"))
 TABLE_FILE = Argument("OUT.csv", "a file to write", True, is_path=True)
 FEATURE_FILE = Argument("OUT", "a .npy or .parquet file to write", True, is_path=True)
-MODEL_FILE = Argument("OUT", "a .safetensors file (for timm) or a .pth file (for torchvision)", is_path=True)
+MODEL_FILE = Argument(
+    "OUT",
+    "a .safetensors file (for timm), a .pth file (for torchvision) or a .pt2 file (for torch alone)",
+    is_path=True,
+)
 NAME = Argument("NAME", "the recipe to print", True)
 SHELL = Argument("SHELL", "the shell", choices=SHELLS)
 COMMAND = Argument("COMMAND", "the command", True, many=True)
@@ -130,7 +134,7 @@ ROWS = (
     ),
     Command(
         "export",
-        "Write a backbone for timm or for torchvision.",
+        "Write a backbone for timm, for torchvision, or for torch alone.",
         (WEIGHTS, MODEL_FILE),
         settings="scfs.evaluate.settings:Export",
         job="scfs.exporting:export_and_print",

@@ -1,8 +1,17 @@
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from PIL import Image
 from torch import Tensor, nn
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as F
 
 from scfs.backbones import Backbone
 from scfs.backbones import load_backbone as load
-from scfs.preprocessing import Preprocessing
+from scfs.data.decode import Unreadable, decode
+from scfs.errors import UserError
+from scfs.preprocessing import USUAL_SIZE, Preprocessing, resized_side
 
 # B images, C channels, H W map height and width
 
@@ -10,9 +19,9 @@ from scfs.preprocessing import Preprocessing
 class PretrainedBackbone(nn.Module):
     """A backbone with its weights, for use in other programs.
 
-    Images are (B, 3, H, W) floats from 0 to 1, minus `mean` and divided by `std`. `size` is the side of the views it
-    was trained on, None if unknown. In evaluation the shorter side is resized to size / `crop_pct`, by `interpolation`,
-    and the centre is cropped.
+    Images are (B, 3, H, W) floats from 0 to 1, minus `mean` and divided by `std`, as `load_images` returns them. `size`
+    is the side of the views it was trained on, None if unknown. In evaluation the shorter side is resized to size /
+    `crop_pct`, by `interpolation`, and the centre is cropped.
     """
 
     def __init__(self, backbone: Backbone, size: int | None, preprocessing: Preprocessing):
@@ -31,6 +40,32 @@ class PretrainedBackbone(nn.Module):
     def maps(self, images: Tensor) -> dict[str, Tensor]:
         """The map (B, C, H, W) of every search layer, by the layer's name, shallow to deep."""
         return dict(zip(self.layers, self.backbone(images)[1], strict=True))
+
+    def preprocess(self, image: str | Path | Image.Image, *, size: int | None = None) -> Tensor:
+        """An image file or an RGB PIL image as a tensor (3, size, size), resized, cropped and normalized.
+
+        `size` is that of training, or 224 if it is unknown.
+        """
+        size = size or self.size or USUAL_SIZE
+        image = (image if isinstance(image, Image.Image) else load_image(image)).convert("RGB")
+        image = F.resize(image, [resized_side(size)], interpolation=InterpolationMode(self.interpolation))
+        tensor = F.to_tensor(F.center_crop(image, [size, size]))
+        return F.normalize(tensor, list(self.mean), list(self.std))
+
+    def load_images(self, paths: Iterable[str | Path], *, size: int | None = None) -> Tensor:
+        """Image files as a batch (B, 3, size, size), each as `preprocess` returns it, on the network's device."""
+        images = [self.preprocess(path, size=size) for path in paths]
+        if not images:
+            raise UserError("load_images was given no image files; give at least one.")
+        return torch.stack(images).to(next(self.parameters()).device)
+
+
+def load_image(path: str | Path) -> Image.Image:
+    """An image file as an upright RGB image, decoded as in training."""
+    try:
+        return decode(Path(path).expanduser())
+    except Unreadable as error:
+        raise UserError(f"{error}; give an image file.") from None
 
 
 def load_backbone(path: str, *, name: str | None = None, network: str = "teacher") -> PretrainedBackbone:

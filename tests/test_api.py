@@ -8,18 +8,22 @@ import types
 
 import pytest
 import torch
-from conftest import TINY
+from conftest import REPO, TINY
+from PIL import Image
 
 import scfs
 from scfs.cli import main
+from scfs.data.views import centre_view, normalize
 from scfs.errors import UserError
 
 
-def test_the_example_of_the_readme(tiny_recipe, tmp_path):
+def test_the_example_of_the_readme(tiny_recipe, photos, tmp_path):
     run = scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "run")})
     assert (run / "metrics.jsonl").is_file()
     backbone = scfs.load_backbone(str(run))
-    images, local_images = torch.randn(2, 3, 32, 32), torch.randn(2, 3, 16, 16)
+    paths = sorted(photos.rglob("*.jpg"))[:2]
+    images, local_images = backbone.load_images(paths), backbone.load_images(paths, size=16)
+    assert images.shape == (2, 3, 32, 32)
     assert backbone(images).shape == (2, 256)
     maps = backbone.maps(images)
     assert {name: tuple(value.shape) for name, value in maps.items()} == {
@@ -31,6 +35,37 @@ def test_the_example_of_the_readme(tiny_recipe, tmp_path):
     attention = scfs.search_attention(queries[None], keys[None])
     assert attention.shape == (1, 1, 2, 4, 4)
     assert attention.abs().max() <= 1 + 1e-6
+
+
+def test_the_lines_of_the_readme(trained, photos, monkeypatch):
+    """The second Python block, with photos of these names."""
+    text = (REPO / "README.md").read_text(encoding="utf-8")
+    section = text[text.index("Use the backbone on photos") : text.index("## The method")]
+    code = "\n".join(line.removeprefix("    ") for line in section.splitlines() if line.startswith("    "))
+    for name, path in zip(("a", "b", "detail"), sorted(photos.rglob("*.jpg")), strict=False):
+        path.rename(photos / f"{name}.jpg")
+    monkeypatch.chdir(photos)
+    names = {"scfs": scfs}
+    exec(code.replace("runs/try", str(trained)), names)
+    assert names["features"].shape == (2, 256)
+    assert names["attention"].shape[:3] == (1, 1, 2)
+
+
+def test_an_image_is_prepared_as_in_evaluation(trained, photos):
+    """Also one that is turned by its EXIF tag, from its file and as an image."""
+    path = photos / "cats" / "0.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.open(path).save(path, exif=exif)
+    backbone, image = scfs.load_backbone(str(trained)), scfs.load_image(path)
+    assert (image.mode, image.size) == ("RGB", (40, 48))
+    expected = normalize(centre_view(image, 32))
+    torch.testing.assert_close(backbone.preprocess(path), expected)
+    torch.testing.assert_close(backbone.preprocess(image), expected)
+    assert backbone.preprocess(image, size=48).shape == (3, 48, 48)
+    path.write_bytes(b"no image")
+    with pytest.raises(UserError, match="not an image of a known format; give an image file"):
+        backbone.load_images([path])
 
 
 def test_settings_may_be_dictionaries(tmp_path):
@@ -47,7 +82,10 @@ def test_importing_the_package_does_not_import_torch():
         _ = scfs.nothing_of_the_kind
 
 
-NAMES = ("pretrain", "load_backbone", "knn", "linear", "finetune", "embed", "export", "report", "search_attention")
+NAMES = (
+    *("pretrain", "load_backbone", "load_image", "knn", "linear", "finetune", "embed", "export", "report"),
+    "search_attention",
+)
 
 
 def test_every_name_is_a_function_that_no_module_hides():

@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -199,3 +201,23 @@ def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="No space left on device"):
         export("random:resnet10_half", tmp_path / "b.safetensors")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_needs_only_torch(scfs, trained, tmp_path):
+    """Of a network that neither timm nor torchvision has, for any number of images."""
+    code, out, err = scfs("export", trained, tmp_path / "out.pt2")
+    assert code == 0, err
+    assert "torch.export.load(" in out
+    images = torch.randn(3, 3, 32, 32)
+    torch.save(images, tmp_path / "images.pt")
+    script = """
+import sys, torch
+folder = sys.argv[1]
+features = torch.export.load(f"{folder}/out.pt2").module()(torch.load(f"{folder}/images.pt"))
+torch.save(features.detach(), f"{folder}/features.pt")
+assert not {"scfs", "timm"} & {*sys.modules}
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, cwd=tmp_path)
+    with torch.no_grad():
+        expected = load_backbone(str(trained)).backbone.eval()(images)[0]
+    torch.testing.assert_close(torch.load(tmp_path / "features.pt"), expected)

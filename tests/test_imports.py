@@ -22,7 +22,7 @@ ARROWS = {
         *("config", "recipe", "recipes", "console", "method", "pretraining", "pretrained", "evaluate", "visualize"),
         *("exporting", "runs.metric"),
     },
-    "pretrained": {"backbones", "preprocessing"},
+    "pretrained": {"backbones", "preprocessing", "data.decode"},
     "exporting": {"", "backbones", "preprocessing", "runs", "weights", "evaluate.settings"},
     "weights": {"preprocessing", "runs"},
     "bench": {"config", "backbones", "data", "preprocessing", "training", "pretraining", "view_batch", "markdown"},
