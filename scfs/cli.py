@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scfs import __version__
 from scfs.commands import COMMANDS, Argument, Command
-from scfs.errors import UserError, fixable
+from scfs.errors import UserError, fixable, out_of_memory
 from scfs.process import own_process
 
 if TYPE_CHECKING:
@@ -48,11 +48,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:
-        if (sentence := fixable(error)) is None:
+    except Exception as error:
+        if (sentence := _explain(error, args)) is None:
             raise
         print(f"scfs: {sentence}", file=sys.stderr)
         return 2
+
+
+def _explain(error: Exception, args: list[str]) -> str | None:
+    """The sentence about an error of the machine that the user can fix; None for any other."""
+    if isinstance(error, OSError) and (sentence := fixable(error)) is not None:
+        return sentence
+    if (problem := out_of_memory(error)) is None:
+        return None
+    if not {"pretrain", "ablate"} & {*args}:
+        return f"{problem}; lower the batch size, the size of the images or the number of workers."
+    return (
+        f"{problem}; raise optim.accumulate, set run.gradient_checkpointing = true, or lower optim.batch_size, the "
+        "sizes and number of views, method.out_dim or data.workers."
+    )
 
 
 def _dispatch(args: list[str]) -> int:

@@ -3,8 +3,9 @@
 import io
 import logging
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console, NewLine
@@ -35,6 +36,13 @@ class LoggingConsole(Console):
         level = LEVELS.get(str(style or ""), logging.INFO)
         if LOGGER.isEnabledFor(level):
             LOGGER.log(level, "%s", _text(*objects, **options), extra={"printed": (objects, style, options)})
+
+    def on_broken_pipe(self) -> None:
+        """Go on without output when its reader has closed it, as `head` does: rich would end a training."""
+        self.quiet = True
+        with suppress(OSError):  # not a file of the system
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        print("scfs: The output was closed by its reader; the command continues without it.", file=sys.stderr)
 
 
 class TerminalHandler(logging.Handler):

@@ -1,4 +1,5 @@
 import errno
+import re
 
 # What to do about the system errors that the user can fix.
 ADVICE = {
@@ -25,3 +26,20 @@ def fixable(error: OSError) -> str | None:
     if error.errno not in ADVICE:
         return None
     return f"Cannot read or write {error.filename or 'a file'}: {error.strerror}; {ADVICE[error.errno]}."
+
+
+# How torch, NumPy, OpenCV and the system put it; torch raises a plain RuntimeError on a CPU.
+_MEMORY = re.compile(
+    r"out of memory|not enough memory|can(?:'|no)t allocate memory|unable to allocate|insufficient (?:shared )?memory"
+    r"|storage size calculation overflowed",
+    re.IGNORECASE,
+)
+
+
+def out_of_memory(error: Exception) -> str | None:
+    """What went wrong if memory ran out, with the size that was asked for; None for any other error."""
+    text = str(error)
+    if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError | OSError) and _MEMORY.search(text)):
+        return None
+    size = re.search(r"(?:tried to|unable to) allocate ([\d.]+ ?\w+)", text, re.IGNORECASE)
+    return f"Out of memory{f' (could not allocate {size[1]})' if size else ''}"

@@ -1,16 +1,19 @@
 """Mistakes with run folders, and what the machine refuses: one sentence, and no run is damaged."""
 
 import errno
+import io
+import resource
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from scfs.console import LoggingConsole, terminal_console
 from scfs.data import loader
 from scfs.distributed import num_cores
 from scfs.errors import UserError
-from scfs.runs import layout
+from scfs.runs import checkpoint, layout
 from tests.test_bad_input import refused
 
 
@@ -117,3 +120,82 @@ def test_a_folder_that_cannot_be_a_run(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="is not a folder"):
         layout.create(tmp_path / "file", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "size"),
+    [
+        (MemoryError("Unable to allocate 3.5 GiB for an array"), "(could not allocate 3.5 GiB)"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has"), "2.00 GiB)"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 400 bytes."),
+            "400 bytes)",
+        ),
+        (RuntimeError("[enforce fail] not enough memory: you tried to allocate 400 bytes."), "400 bytes)"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "Out of memory;"),
+    ],
+)
+def test_out_of_memory(scfs, tiny_recipe, tmp_path, monkeypatch, error, size):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("scfs.pretraining.job.prepare", fail)
+    monkeypatch.setattr("scfs.evaluate.knn.job.open_eval_target", fail)
+    answer = scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "run")
+    assert refused(answer, "Out of memory", size, "raise optim.accumulate", "lower optim.batch_size")
+    assert refused(scfs("knn", "random:resnet10_half", "--data", "scenes:8,4"), "lower the batch size")
+
+
+def test_other_errors_are_not_taken_for_memory(scfs, tiny_recipe, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr("scfs.pretraining.job.prepare", fail)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        scfs("pretrain", tiny_recipe)
+
+
+def test_more_memory_than_any_machine_has(scfs, tiny_recipe, tmp_path):
+    flags = ("--method.hidden_dim", 2**31 - 1, "--method.bottleneck_dim", 2**31 - 1, "--run.folder", tmp_path / "run")
+    assert refused(scfs("pretrain", tiny_recipe, *flags), "Out of memory")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_limit_on_the_size_of_files(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
+    try:
+        with pytest.raises(UserError, match=r"files are limited to 1.0 MB\); raise the limit with ulimit -f and start"):
+            checkpoint.save(tmp_path / "last.pt", {"weights": torch.zeros(2**20)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_checkpoint_in_a_removed_folder(tmp_path):
+    with pytest.raises(UserError, match=r"its folder was removed\); restore it and start again"):
+        checkpoint.save(tmp_path / "gone" / "last.pt", {"step": 1})
+
+
+class ClosedPipe(io.StringIO):
+    def write(self, _):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_output_closed_by_its_reader(capsys, monkeypatch):
+    monkeypatch.setattr(LoggingConsole, "file", ClosedPipe())
+    with terminal_console() as console:
+        console.print("first")
+        console.print("second")  # the job continues
+    assert capsys.readouterr().err.count("The output was closed by its reader") == 1
+
+
+def test_a_parquet_file_of_nulls(scfs, tiny_recipe, tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{"bytes": None, "path": f"{i}.jpg"} for i in range(8)]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    parquet.write_table(pa.table({"image": pa.array(rows, kind)}), tmp_path / "nulls.parquet")
+    answer = scfs(
+        "pretrain", tiny_recipe, "--data.source", tmp_path / "nulls.parquet", "--run.folder", tmp_path / "run"
+    )
+    assert refused(answer, "every row of its column 'image.bytes' is null")
+    assert not (tmp_path / "run").exists()

@@ -134,6 +134,7 @@ def _indexed(paths: Sequence[str], columns: Columns) -> Index:
                 f"Parquet file {path} has no image column '{columns.image.partition('.')[0]}', which the others have."
             )
         metadata = file.metadata
+        _refuse_nulls(path, metadata, columns.image)
         files += [i] * metadata.num_row_groups
         groups += range(metadata.num_row_groups)
         counts += [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
@@ -142,6 +143,19 @@ def _indexed(paths: Sequence[str], columns: Columns) -> Index:
         raise UserError(f"Parquet file {paths[0]} has no rows; give one with images.")
     ends = np.cumsum(np.array(counts, np.int64))
     return Index(np.array(files, np.int32), np.array(groups, np.int32), ends, np.concatenate(numbers))
+
+
+def _refuse_nulls(path: str, metadata: Any, image: str) -> None:
+    """Refuse a file without a single image; some tools store only the images' paths."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+    statistics = [chunk.statistics for chunk in chunks if chunk.path_in_schema == image]
+    nulls = sum(each.null_count for each in statistics if each is not None and each.has_null_count)
+    if metadata.num_rows and nulls == metadata.num_rows:
+        raise UserError(
+            f"Parquet file {path} has no images: every row of its column '{image}' is null; save it with the images "
+            "embedded."
+        )
 
 
 def _numbers(path: str, file: Any, label: str | None) -> NDArray[np.int64]:

@@ -1,4 +1,5 @@
 import os
+import resource
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,8 @@ def save(path: Path, content: dict[str, Any]) -> None:
     try:
         write_atomic(path, lambda file: torch.save({"scfs_checkpoint": FORMAT, **content}, file))
     except (OSError, RuntimeError) as error:  # torch raises a cryptic RuntimeError on a full disk
-        free = _free_megabytes(path.parent)
-        raise UserError(
-            f"Cannot write checkpoint {path} ({str(error).splitlines()[0]}; {free} MB free); "
-            "free some space and resume from the previous checkpoint, which is intact."
-        ) from None
+        resume = "resume from the previous checkpoint, which is intact" if path.exists() else "start again"
+        raise UserError(f"Cannot write checkpoint {path} ({_problem(path, error)} and {resume}.") from None
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -41,6 +39,17 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("scfs_checkpoint") != FORMAT:
         raise UserError(f"{path} is not a checkpoint of scfs.")
     return content
+
+
+def _problem(path: Path, error: Exception) -> str:
+    """Why a checkpoint cannot be written, and what to do; torch does not pass on the reason of the system."""
+    if not path.parent.is_dir():
+        return "its folder was removed); restore it"
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    free = _free_megabytes(path.parent)
+    if limit != resource.RLIM_INFINITY and limit // 2**20 < free:
+        return f"files are limited to {limit / 2**20:.1f} MB); raise the limit with ulimit -f"
+    return f"{str(error).splitlines()[0]}; {free} MB free); free some space"
 
 
 def _free_megabytes(folder: Path) -> int:
