@@ -31,9 +31,13 @@ class Accuracy(NamedTuple):
         accuracies = [float(each[:, 0].float().mean()) for each in by_class]
         return cls(top1, top5, bootstrap_interval(accuracies, [len(each) for each in by_class]))
 
-    def metrics(self, prefix: str = "", first: str = "top-1") -> list[Metric]:
-        """As evaluations return them; `first` names the first, which is "mean per class" for some data sets."""
-        return [Metric(f"{prefix}{first}", self.top1, self.interval), Metric(f"{prefix}top-5", self.top5)]
+    def metrics(self, prefix: str = "", first: str = "top-1", *, num_classes: int) -> list[Metric]:
+        """As evaluations return them; `first` names the first, which is "mean per class" for some data sets.
+
+        Top-5 is left out where there are only five classes or fewer, as five guesses are always right.
+        """
+        top5 = [Metric(f"{prefix}top-5", self.top5)] if num_classes > 5 else []
+        return [Metric(f"{prefix}{first}", self.top1, self.interval), *top5]
 
 
 def bootstrap_interval(accuracies: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:

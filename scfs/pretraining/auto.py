@@ -40,17 +40,23 @@ def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]
     out_dim = min(65536, max(256, 2 ** (num_images // 8).bit_length() // 2))
     horizon = min(250, max(10, steps // 10))
     temp = 0.07 if long_run else config.method.teacher_temp_start
-    out_dim_choice = Choice(
-        "method.out_dim",
-        out_dim,
-        f"about {num_images // out_dim} of {num_images} images per output; the paper has 65536",
+    per_output = (
+        f"about {num_images // out_dim} of {num_images} images per output"
+        if num_images >= out_dim
+        else f"the smallest that auto chooses, more than the {num_images} images"
     )
+    averaged = (
+        f"the teacher averages over {horizon} of the {steps} steps"
+        if steps >= horizon
+        else f"the teacher averages over all {steps} steps"
+    )
+    out_dim_choice = Choice("method.out_dim", out_dim, f"{per_output}; the paper has 65536")
     return [
         *([out_dim_choice] if config.method.objective == "dino" else []),  # other objectives have no such outputs
         Choice(
             "method.momentum",
             round(1 - 1 / horizon, 4),
-            f"the teacher averages over {horizon} of the {steps} steps; the paper's 0.996 averages over 250",
+            f"{averaged}; the paper's 0.996 averages over 250",
         ),
         Choice(
             "method.teacher_temp",

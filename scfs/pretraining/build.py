@@ -105,6 +105,17 @@ def start_from(method: SCFS, weights: str) -> str:
     return str(report)
 
 
+def optimizer_hint(config: Config, method: SCFS) -> str:
+    """Advice on an optimizer that does not suit the backbone; empty if there is none."""
+    is_vit = hasattr(cast(Backbone, method.student.backbone).net, "num_prefix_tokens")
+    if not is_vit or config.optim.name != "sgd":
+        return ""
+    return (
+        f"Hint: {config.backbone.name} is a ViT, which SGD rarely trains well; AdamW is usual, with the settings of "
+        "the recipe imagenet100_vit_s (optim.name = adamw)."
+    )
+
+
 def build_learner(config: Config, method: SCFS, device: torch.device, *, num_images: int) -> PretrainLearner:
     """The method on its device with its optimizer, ready for one process or many."""
     optim, steps_per_epoch = config.optim, num_images // config.optim.batch_size

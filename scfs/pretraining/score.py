@@ -36,15 +36,16 @@ class OnlineScore:
                 self.skip_reason = str(error)
 
     def __call__(self, backbone: nn.Module) -> list[Metric]:
-        """RankMe and, if there are labels, k-NN top-1 and top-5 with k = 20."""
+        """RankMe and, if there are labels, k-NN top-1 and, of more than five classes, top-5 with k = 20."""
         if not self.enabled:
             return []
         try:
             metrics = [Metric("RankMe", effective_rank(self._features(backbone, self.sample).features), unit="")]
             if self.sources is not None:
                 train, val = (self._features(backbone, source) for source in self.sources)
-                accuracy = knn_accuracy(train, val, num_classes=len(self.sources[0].classes))[HEADLINE_K]
-                metrics += accuracy.metrics("k-NN ")
+                num_classes = len(self.sources[0].classes)
+                accuracy = knn_accuracy(train, val, num_classes=num_classes)[HEADLINE_K]
+                metrics += accuracy.metrics("k-NN ", num_classes=num_classes)
         except UserError as error:  # the same in all processes; training continues
             self.enabled, self.sources, self.skip_reason = False, None, str(error)
             return []

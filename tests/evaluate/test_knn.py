@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from scfs.evaluate import features
+from scfs.evaluate.accuracy import Accuracy
 from scfs.evaluate.features import LabelledFeatures, effective_rank
 from scfs.evaluate.knn.neighbours import knn_accuracy, nearest
 from scfs.runs import checkpoint
@@ -96,6 +97,23 @@ def test_the_command(scfs, photos):
     assert [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")] == ["k=1", "k=5"]
 
 
+def test_k_above_the_number_of_train_images_is_left_out(scfs, photos):
+    words = ("knn", "random:resnet10_half", "--data", photos, "--size", 32, "--workers", 0)
+    code, out, _ = scfs(*words)
+    assert code == 0
+    assert "k=20, 100, 200 left out: there are only 10 train images." in out
+    assert [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")] == ["k=10"]
+    code, out, _ = scfs(*words, "--k", 30, 20)
+    assert "k=30 left out" in out
+    assert "k=20 uses all 10 train images." in out
+
+
+def test_top_5_needs_six_classes():
+    accuracy = Accuracy(0.5, 1.0)
+    assert [metric.name for metric in accuracy.metrics(num_classes=5)] == ["top-1"]
+    assert [metric.name for metric in accuracy.metrics("k-NN ", num_classes=6)] == ["k-NN top-1", "k-NN top-5"]
+
+
 def test_layers_results_and_plot(scfs, photos, trained):
     """Every search layer and the final feature in one pass; a ResNet's feature is its pooled last map."""
     options = ("--data", photos, "--size", 32, "--k", 1, 5, "--workers", 0)
@@ -107,7 +125,7 @@ def test_layers_results_and_plot(scfs, photos, trained):
     assert [result.evaluation for result in results] == ["knn", "knn"]
     metrics, again = (by_name(result.metrics) for result in results)
     layers = ("layer2 ", "layer3 ", "layer4 ", "")
-    assert list(metrics) == [f"{layer}k={k} top-{n}" for layer in layers for k in (1, 5) for n in (1, 5)]
+    assert list(metrics) == [f"{layer}k={k} top-1" for layer in layers for k in (1, 5)]
     assert metrics["layer4 k=1 top-1"].value == metrics["k=1 top-1"].value
     assert metrics["k=1 top-1"] == again["k=1 top-1"]
     assert results[1].settings["size"] == 32

@@ -40,6 +40,16 @@ def test_out_dim_grows_with_the_number_of_images(images, out_dim):
     assert resolved(images, 10, batch_size=1)[0].method.out_dim == out_dim
 
 
+def test_reasons_make_sense_for_tiny_data():
+    _, choices = resolved(64, 2, batch_size=32)
+    reasons = {choice.setting: choice.reason for choice in choices}
+    assert reasons["method.momentum"].startswith("the teacher averages over all 4 steps;")
+    assert reasons["method.out_dim"].startswith("the smallest that auto chooses, more than the 64 images;")
+    reasons = {choice.setting: choice.reason for choice in resolved(5000, 10, batch_size=50)[1]}
+    assert reasons["method.momentum"].startswith("the teacher averages over 100 of the 1000 steps;")
+    assert reasons["method.out_dim"].startswith("about 9 of 5000 images per output;")
+
+
 def test_the_released_variant_has_its_own_crops():
     config, _ = resolved(5000, 10, **{"method.variant": "released"})
     assert (config.views.global_scale, config.views.local_scale) == ((0.25, 1.0), (0.05, 0.25))

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from scfs.pretraining import job
 from scfs.pretraining.build import build_method
+from scfs.pretraining.prepare import prepare
 from scfs.pretraining.step import PretrainLearner, schedule_at
 from scfs.runs import checkpoint
 
@@ -278,6 +280,21 @@ def test_training_on_a_folder_of_photos(scfs, tiny_recipe, photos, tmp_path):
     assert "run folder" in out
     flat = ["pretrain", tiny_recipe, "--data.source", photos / "cats", "--run.folder", tmp_path / "flat"]
     assert "have no labels" in scfs(*flat, "--run.knn_every_epochs", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "hinted"),
+    [
+        ("vit_tiny_patch16_224", "sgd", True),
+        ("vit_tiny_patch16_224", "adamw", False),
+        ("resnet10_half", "sgd", False),
+    ],
+)
+def test_a_vit_under_sgd_gets_a_hint(tiny, name, optimizer, hinted):
+    config = tiny(backbone__name=name, optim__name=optimizer, views__local_size=32)
+    console = Console(record=True, file=io.StringIO())
+    prepare(config, torch.device("cpu"), console)
+    assert ("AdamW" in console.export_text()) == hinted
 
 
 def test_schedules_are_the_papers(tiny):

@@ -45,7 +45,8 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
         console.print(f"{about}\nfolder   {folder}", highlight=False, soft_wrap=True)
         cell, files = tuning.choose(folder), tuning.files(folder, "state.pt")
         classifier, accuracy = tuning.train_and_score(cell, source, eval_target.val, files=files)
-        metrics = accuracy.metrics(first="mean per class" if tuning.metric == "per_class" else "top-1")
+        first = "mean per class" if tuning.metric == "per_class" else "top-1"
+        metrics = accuracy.metrics(first=first, num_classes=len(eval_target.classes))
 
         def save() -> None:
             console.print(metrics_table({str(cell): metrics}))

@@ -36,17 +36,16 @@ def _knn(target: str, settings: Knn, device: torch.device, console: Console) -> 
         eval_target = open_eval_target(target, settings, device, console)
         network, extracted = eval_target.features(settings, console, all_layers=settings.layers == "all")
     train, val = (network.split(each.labelled) for each in extracted)
+    ks = _usable_ks(settings.k, len(extracted[0].labelled.labels), console)
     rows: dict[str, list[Metric]] = {}
+    num_classes = len(eval_target.classes)
     for layer in train:
         accuracies = knn_accuracy(
-            train[layer],
-            val[layer],
-            num_classes=len(eval_target.classes),
-            ks=settings.k,
-            temperature=settings.temperature,
+            train[layer], val[layer], num_classes=num_classes, ks=ks, temperature=settings.temperature
         )
         prefix = "" if layer == FINAL else f"{layer} "
-        rows |= {f"{prefix}k={k}": accuracy.metrics(f"{prefix}k={k} ") for k, accuracy in accuracies.items()}
+        for k, accuracy in accuracies.items():
+            rows[f"{prefix}k={k}"] = accuracy.metrics(f"{prefix}k={k} ", num_classes=num_classes)
     about = f"k-NN on {settings.data} of {eval_target}, temperature {settings.temperature:g}"
     console.print(about, highlight=False, soft_wrap=True)
     console.print(metrics_table(rows))
@@ -54,8 +53,19 @@ def _knn(target: str, settings: Knn, device: torch.device, console: Console) -> 
     if is_rank_zero():
         record(folder, eval_target.result("knn", metrics, eval_target.resolved(settings), start=start), console)
         if settings.layers == "all" and folder is not None:
-            _plot_layers(folder, [first for first, _ in rows.values()], settings.k, console)
+            _plot_layers(folder, [first for first, *_ in rows.values()], ks, console)
     return metrics
+
+
+def _usable_ks(ks: Sequence[int], num_images: int, console: Console) -> Sequence[int]:
+    """Those up to the number of train images; if there is none, the smallest, which then uses all images."""
+    usable = [k for k in ks if k <= num_images] or [min(ks)]
+    if left_out := [str(k) for k in ks if k not in usable]:
+        note = f"k={', '.join(left_out)} left out: there are only {num_images} train images."
+        console.print(note, highlight=False, soft_wrap=True)
+    if usable[0] > num_images:
+        console.print(f"k={usable[0]} uses all {num_images} train images.", highlight=False, soft_wrap=True)
+    return usable
 
 
 def _plot_layers(folder: Path, metrics: Sequence[Metric], ks: Sequence[int], console: Console) -> None:

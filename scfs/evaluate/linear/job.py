@@ -33,7 +33,8 @@ QUICK = "Quick variant: features of centre crops, computed once; the paper's pro
 def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
     """Score a backbone by linear classifiers on its frozen features: the `scfs linear` command.
 
-    Top-1 and top-5 after the last epoch, of the learning rate that was best on images held out of training.
+    Top-1 and, of more than five classes, top-5 after the last epoch, of the learning rate that was best on images held
+    out of training.
     """
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
     with distributed.process_group(device), cpu_setup(device):
@@ -53,7 +54,10 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
         chosen = probes.best_rate(seen.labelled.features[rows], seen.labelled.labels[rows])
         accuracies = probes.accuracies(*val.labelled)
         console.print(f"Linear probe on {settings.data} of {eval_target}", highlight=False, soft_wrap=True)
-        by_rate = {f"rate {rate:g}": each.metrics() for rate, each in zip(settings.rates, accuracies, strict=True)}
+        by_rate = {
+            f"rate {rate:g}": each.metrics(num_classes=len(eval_target.classes))
+            for rate, each in zip(settings.rates, accuracies, strict=True)
+        }
         best = list(by_rate)[chosen]
         console.print(metrics_table(by_rate))
         console.print(f"{best}: chosen on held-out train images", highlight=False)
