@@ -25,7 +25,8 @@ def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
         temporary.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        error.filename = str(path)  # an error in writing names no file, and one in opening the temporary one
+        if error.errno is not None:  # an error in writing names no file, and one in opening the temporary one
+            error.filename = str(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
