@@ -1,10 +1,12 @@
 import time
+from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
 from torch import nn
 
 from scfs.config import Config
+from scfs.data.skipped import skipped_by_suffix
 from scfs.data.unreadable import readable_image
 from scfs.data.views import MultiCrop
 from scfs.distributed import choose_device, is_rank_zero, process_group
@@ -15,6 +17,7 @@ from scfs.training.cpu import cpu_setup, peak_memory
 from scfs.visualize.pictures import save_views
 
 TIMED_STEPS, NUM_IMAGES = 4, 6
+MIN_STEPS = 3  # per epoch; with fewer, a run of the usual length has hardly any steps
 
 
 def preview(config: Config, *, name: str, console: Console) -> Path:
@@ -28,7 +31,7 @@ def preview(config: Config, *, name: str, console: Console) -> Path:
         student = run.learner.method.student
         seconds = time_steps(run)
         facts = {
-            "images": len(run.source),
+            "images": _counted(len(run.source), skipped_by_suffix(config.data.source)),
             "steps": f"{run.total_steps} ({run.steps_per_epoch} per epoch, {run.config.optim.epochs} epochs)",
             "parameters": f"{_millions(student)} in the student, {_millions(student.backbone)} of them in its backbone",
             "memory": f"about {peak_memory(device) / 2**30:.1f} GB per process, without data loader workers",
@@ -36,6 +39,14 @@ def preview(config: Config, *, name: str, console: Console) -> Path:
             "total time": f"about {_duration(seconds * run.total_steps)}, without evaluation",
         }
         announce(console, run.config, run.choices, {**layout.environment(device), **facts})
+        if run.steps_per_epoch < MIN_STEPS:
+            console.print(
+                f"Warning: an epoch has only {run.steps_per_epoch} step(s) of {run.config.optim.batch_size} images; "
+                "lower optim.batch_size, or raise optim.epochs.",
+                style="yellow",
+                soft_wrap=True,
+                highlight=False,
+            )
         picture = layout.free_path(f"{name}-views", ".png")
         if is_rank_zero():
             images = [readable_image(run.source, i)[0] for i in range(min(NUM_IMAGES, len(run.source)))]
@@ -53,6 +64,13 @@ def time_steps(run: PreparedRun) -> float:
         run.learner.step(batch, step)
         marks.append(time.perf_counter())
     return (marks[-1] - marks[1]) / (len(marks) - 2) if len(marks) > 2 else marks[1] - marks[0]
+
+
+def _counted(used: int, skipped: Counter[str]) -> str:
+    if not skipped:
+        return f"{used}"
+    listed = ", ".join(f"{count} {suffix}" for suffix, count in skipped.most_common())
+    return f"{used} used, {skipped.total()} files skipped because of their suffix ({listed})"
 
 
 def _millions(module: nn.Module) -> str:

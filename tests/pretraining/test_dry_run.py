@@ -31,3 +31,15 @@ def test_a_dry_run_with_gradient_accumulation(scfs, tiny_recipe, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     assert scfs("pretrain", tiny_recipe, "--dry-run", "--optim.accumulate", 2)[0] == 0
     assert not list(tmp_path.rglob("metrics.jsonl"))
+
+
+def test_a_dry_run_counts_skipped_files_and_warns_of_short_epochs(scfs, tiny_recipe, photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.HEIC", "b.heic", "c.cr2", ".hidden"):
+        (photos / "cats" / name).touch()
+    words = ("pretrain", tiny_recipe, "--dry-run", "--data.source", photos)
+    code, out, err = scfs(*words, "--optim.batch_size", 6)
+    assert code == 0, err
+    assert "images: 12 used, 3 files skipped because of their suffix (2 .heic, 1 .cr2)" in out
+    assert "Warning: an epoch has only 2 step(s) of 6 images" in out
+    assert "Warning" not in scfs(*words)[1]
