@@ -1,3 +1,6 @@
+import json
+import tarfile
+
 """Mistakes with run folders, and what the machine refuses: one sentence, and no run is damaged."""
 
 import errno
@@ -59,18 +62,28 @@ def test_resume_before_the_first_checkpoint(scfs, trained):
     assert len(layout.read_metrics(trained)) == 6
 
 
-def test_metrics_that_are_not_text(scfs, trained):
-    (trained / "metrics.jsonl").write_bytes(bytes(range(256)))
-    for command in (("pretrain", trained, "--resume"), ("report", trained)):
+@pytest.fixture
+def stopped(tmp_path):
+    """A run that stopped after 3 of its 6 steps."""
+    with tarfile.open(Path(__file__).parent / "runs" / "run_of_0.1.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "old_run"
+
+
+def test_metrics_that_are_not_text(scfs, stopped):
+    (stopped / "metrics.jsonl").write_bytes(bytes(range(256)))
+    for command in (("pretrain", stopped, "--resume"), ("report", stopped)):
         assert refused(scfs(*command), "metrics.jsonl is damaged", "move it away")
 
 
-def test_metrics_that_are_no_rows_are_skipped(scfs, trained):
-    log = trained / "metrics.jsonl"
-    before = log.read_text()
-    log.write_text(before + '3\n[]\n{"step": "x"}\n{"st')
-    assert scfs("pretrain", trained, "--resume")[0] == 0
-    assert log.read_text() == before
+def test_metrics_that_are_no_rows_are_skipped(scfs, stopped):
+    log = stopped / "metrics.jsonl"
+    rows = [row for row in log.read_text().splitlines() if json.loads(row)["step"] <= 3]
+    log.write_text("\n".join([*rows, "3", "[]", '{"step": "x"}', '{"st']))
+    assert scfs("pretrain", stopped, "--resume")[0] == 0
+    after = log.read_text().splitlines()
+    assert after[: len(rows)] == rows
+    assert [json.loads(row)["step"] for row in after[len(rows) :]] == [4, 5, 6, 6]
 
 
 def test_a_foreign_checkpoint_is_not_advised_to_be_loaded(scfs, trained):
