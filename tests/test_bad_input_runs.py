@@ -1,12 +1,11 @@
-import json
-import tarfile
-
 """Mistakes with run folders, and what the machine refuses: one sentence, and no run is damaged."""
 
 import errno
 import io
+import json
 import resource
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
