@@ -78,8 +78,9 @@ def test_auto_chooses_again_for_a_new_run(scfs, trained, tmp_path):
 
 
 def test_explicit_settings_of_a_run_are_not_auto_again(scfs, tiny_recipe, tmp_path):
-    run, flags = tmp_path / "run", ["--views.local_scale", "0.1", "0.2", "--optim.epochs", "1"]
+    run, flags = tmp_path / "run", ["--views.local_scale", "0.1", "0.2", "--run.keep_every_epochs", "1"]
     assert scfs("pretrain", tiny_recipe, "--run.folder", run, *flags)[0] == 0
+    shutil.copy(run / "epoch_0001.pt", run / "last.pt")  # as if it had stopped after the first of two epochs
     assert scfs("pretrain", run, "--resume", "--run.checkpoint_every_steps", 7)[0] == 0
     values = starting_point(str(run), {}).values
     assert values["views"]["local_scale"] == [0.1, 0.2]

@@ -4,7 +4,8 @@ import ctypes
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 
@@ -14,6 +15,7 @@ from scfs.process import owns_process
 # From glibc's malloc.h
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 NEVER = 2**31 - 1
+STATUS = Path("/proc/self/status")
 
 
 @contextmanager
@@ -57,5 +59,9 @@ def peak_memory(device: torch.device) -> int:
     """The most bytes that this process has used so far, on its device."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if sys.platform.startswith("linux"):  # where a process inherits the ru_maxrss of the one that started it
+        with suppress(OSError, StopIteration):
+            lines = STATUS.read_text(encoding="utf-8").splitlines()
+            return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
     unit = 1 if sys.platform == "darwin" else 1024  # macOS reports bytes, others kilobytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -102,9 +102,11 @@ def test_a_class_list_over_train_and_val(cows, tmp_path):
     (root / "val").mkdir()
     (root / "train" / "cows").rename(root / "val" / "cows")
     (root / "val" / "dogs").mkdir()
-    (root / "train" / "dogs" / "0.jpg").rename(root / "val" / "dogs" / "0.jpg")
-    train, val = open_labelled(str(root), classes=write(tmp_path / "classes.txt", "dogs"))
-    assert (len(train), len(val)) == (5, 1)
+    (root / "val" / "cats").mkdir()
+    for name in ("dogs", "cats"):
+        (root / "train" / name / "0.jpg").rename(root / "val" / name / "0.jpg")
+    train, val = open_labelled(str(root), classes=write(tmp_path / "classes.txt", "dogs", "cats"))
+    assert (len(train), len(val)) == (10, 2)
 
 
 def test_a_class_list_over_scenes(tmp_path):

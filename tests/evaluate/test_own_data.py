@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from scfs.runs.results import read_results
@@ -33,13 +35,13 @@ def test_without_data_a_run_is_scored_on_its_own_images(scfs, photos, run_on, co
 
 
 def test_its_class_list_applies_too_and_fine_tuned_networks_know_theirs(scfs, photos, run_on, tmp_path):
-    (photos / "dogs").rename(photos / "birds")
-    (tmp_path / "classes.txt").write_text("cats\n", encoding="utf-8")
+    shutil.copytree(photos / "dogs", photos / "birds")
+    (tmp_path / "classes.txt").write_text("cats\nbirds\n", encoding="utf-8")
     run = run_on(photos, "--data.classes", tmp_path / "classes.txt")
-    assert "5 train and 1 val images" in scfs("knn", run, "--workers", 0, "--k", 2)[1]
+    assert "10 train and 2 val images" in scfs("knn", run, "--workers", 0, "--k", 2)[1]
     assert scfs("finetune", run, "--data", photos, "--workers", 0, *QUICK["finetune"])[0] == 0
-    assert "10 train and 2 val images" in scfs("knn", run / "finetune", "--workers", 0, "--k", 2)[1]
-    assert "5 train and 1 val images" in scfs("knn", run / "last.pt", "--workers", 0, "--k", 2)[1]
+    assert "15 train and 3 val images" in scfs("knn", run / "finetune", "--workers", 0, "--k", 2)[1]
+    assert "10 train and 2 val images" in scfs("knn", run / "last.pt", "--workers", 0, "--k", 2)[1]
 
 
 @pytest.mark.parametrize("command", QUICK)

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -52,5 +53,14 @@ def test_threads_are_set_for_a_job_and_restored(monkeypatch):
 @pytest.mark.parametrize(("platform", "expected"), [("linux", 5 * 1024), ("darwin", 5)])
 def test_peak_memory_is_in_bytes(monkeypatch, platform, expected):
     monkeypatch.setattr(cpu.sys, "platform", platform)
+    monkeypatch.setattr(cpu, "STATUS", Path("/nowhere"))  # as on a system without it
     monkeypatch.setattr(cpu.resource, "getrusage", lambda _: SimpleNamespace(ru_maxrss=5))
     assert peak_memory(torch.device("cpu")) == expected
+
+
+def test_peak_memory_is_not_that_of_the_parent():
+    block = torch.ones(300 * 2**18)  # 300 MB
+    code = "import torch; from scfs.training.cpu import peak_memory; print(peak_memory(torch.device('cpu')))"
+    own = peak_memory(torch.device("cpu"))
+    child = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert child < own - block.nbytes / 2
