@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "scfs"
 
-# Rooms, and the rooms or files each may import. Everyone may import scfs.errors and its own room.
+# Packages, and the packages or modules each may import. Everyone may import scfs.errors and its own package.
 ARROWS = {
     "": {"errors", "api"},
     "commands": set(),
@@ -83,12 +83,12 @@ def files():
 def test_arrows():
     seen = 0
     for path, module in files():
-        room = module.split(".")[0]
+        package = module.split(".")[0]
         for target in imports_of(path):
             seen += 1
-            if target == "errors" or (target.split(".")[0] == room and "." in module):
+            if target == "errors" or (target.split(".")[0] == package and "." in module):
                 continue
-            allowed = ARROWS[room]
+            allowed = ARROWS[package]
             parents = {target.rsplit(".", depth)[0] for depth in range(target.count(".") + 1)}
             assert parents & allowed, f"{module} may not import {target or 'scfs'}"
     assert seen > 50

@@ -21,7 +21,12 @@ def with_data(target: str, settings: AnyEvaluation, console: Console) -> AnyEval
     if not source:
         return settings
     classes = settings.classes or classes
-    if not open_train(source, classes=classes).classes:
+    try:
+        has_labels = bool(open_train(source, classes=classes).classes)
+    except UserError as error:
+        reason = str(error).partition(";")[0].rstrip(".")
+        raise UserError(f"{reason}, where the images of {target} were; give labelled images with --data.") from None
+    if not has_labels:
         raise UserError(
             f"{target} was trained on {source}, which has no labels; give labelled images with --data, such as a "
             "folder of class folders."

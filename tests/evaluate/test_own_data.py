@@ -58,3 +58,12 @@ def test_weights_alone_need_data(scfs, trained, tmp_path):
     code, _, err = scfs("knn", tmp_path / "out.safetensors", "--workers", 0)
     assert code == 2
     assert "is not a run with its own images; give labelled images with --data." in err
+
+
+def test_images_that_are_gone_ask_for_data(scfs, photos, run_on, tmp_path):
+    run = run_on(photos)
+    photos.rename(tmp_path / "moved")
+    code, _, err = scfs("knn", run, "--workers", 0)
+    assert code == 2
+    assert f"where the images of {run} were; give labelled images with --data" in err
+    assert err.count("\n") == 1
