@@ -116,6 +116,7 @@ def _run(command: Command, args: list[str]) -> None:
     """Parse the arguments of a command, check its settings and call its job; or print its help."""
     from scfs.console import terminal_console
     from scfs.flags import CommandParser
+    from scfs.recipe import changes
 
     models = [_load(path) for path in (command.settings, command.recipe_settings) if path]
     parsed = CommandParser(command, *(model() for model in models)).read(args)
@@ -127,7 +128,7 @@ def _run(command: Command, args: list[str]) -> None:
     recipe = _recipe(command, arguments, parsed)
     positional = _job_arguments(command, models, arguments, recipe, parsed)
     if command.named and recipe is not None:
-        keywords["name"] = recipe.name
+        keywords |= {"name": recipe.name, "changes": changes(positional[-1], recipe.values, parsed.flags)}
     with terminal_console(**verbosity) as console:
         if recipe is not None and recipe.note:
             console.print(recipe.note, highlight=False, markup=False, soft_wrap=True)

@@ -1,14 +1,11 @@
 from pathlib import Path
 from typing import Any, cast
 
-from rich.console import Console
-
 from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.data.locations import absolute_path, absolute_source
 from scfs.distributed import gather, on_rank_zero
 from scfs.errors import UserError
-from scfs.pretraining.auto import Choice
 from scfs.pretraining.step import PretrainLearner
 from scfs.runs import checkpoint, layout
 from scfs.runs.backbone_record import as_content
@@ -72,21 +69,3 @@ def save(path: Path, step: int, config: Config, num_images: int, learner: Pretra
         **as_content(records),
     }
     on_rank_zero(lambda: checkpoint.save(path, content))
-
-
-def announce(console: Console, config: Config, choices: list[Choice], facts: dict[str, Any]) -> None:
-    """Print what is going to run: the resolved settings, what `auto` chose, and the machine."""
-    for section, values in config.model_dump(mode="json").items():
-        shown = values if isinstance(values, dict) else {"": values}
-        line = "  ".join(f"{name} {_brief(value)}".strip() for name, value in shown.items())
-        console.print(f"{section:9} {line}", soft_wrap=True, highlight=False, markup=False, style="dim")
-    for choice in choices:
-        console.print(
-            f"auto: {choice.setting} = {_brief(choice.value)} ({choice.reason})", soft_wrap=True, highlight=False
-        )
-    for name, value in facts.items():
-        console.print(f"{name}: {value}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _brief(value: Any) -> str:
-    return ",".join(str(each) for each in value) if isinstance(value, list | tuple) else str(value)

@@ -1,9 +1,11 @@
 """What a run folder holds, by name."""
 
+import functools
 import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -88,7 +90,7 @@ def write_settings(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Versions, device, threads and command of this process."""
+    """Versions, device, threads, commit and command of this process."""
     packages = ("torch", "torchvision", "timm", "numpy", "pillow")
     return {
         "scfs": __version__,
@@ -99,8 +101,21 @@ def environment(device: torch.device) -> dict[str, Any]:
         if device.type == "cuda"
         else f"{device.type} {platform.machine()}",
         "threads": torch.get_num_threads(),
+        "commit": _commit(),
         "command": sys.argv,
     }
+
+
+@functools.cache
+def _commit() -> str:
+    """The commit of the checkout that scfs runs from, marked if files differ; empty for an installed package."""
+    checkout = Path(__file__).parents[2]
+    if not (checkout / ".git").exists():
+        return ""
+    git = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude=*"]
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    return ""
 
 
 def write_environment(folder: Path, content: dict[str, Any]) -> None:
