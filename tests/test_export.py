@@ -57,6 +57,7 @@ def test_timm_loads_it(tmp_path):
     ("name", "layers", "size"),
     [
         ("vit_tiny_patch16_224", ["blocks.5", "blocks.11"], 96),  # whose own mean is 0.5
+        ("swin_tiny_patch4_window7_224", ["layers.3"], 64),
         ("resnet18", ["layer4"], 64),
         ("resnet18", ["layer4"], 224),
     ],
