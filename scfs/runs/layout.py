@@ -101,18 +101,17 @@ def environment(device: torch.device) -> dict[str, Any]:
         if device.type == "cuda"
         else f"{device.type} {platform.machine()}",
         "threads": torch.get_num_threads(),
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__).parents[2]),
         "command": sys.argv,
     }
 
 
 @functools.cache
-def _commit() -> str:
-    """The commit of the checkout that scfs runs from, marked if files differ; empty for an installed package."""
-    checkout = Path(__file__).parents[2]
+def commit_of(checkout: Path) -> str:
+    """The commit that a folder is a checkout of, marked if files differ; empty if it is none. git writes nothing."""
     if not (checkout / ".git").exists():
         return ""
-    git = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude=*"]
+    git = ["git", "--no-optional-locks", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude=*"]
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     return ""
