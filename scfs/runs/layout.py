@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -111,9 +112,13 @@ def commit_of(checkout: Path) -> str:
     """The commit that a folder is a checkout of, marked if files differ; empty if it is none. git writes nothing."""
     if not (checkout / ".git").exists():
         return ""
-    git = ["git", "--no-optional-locks", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude=*"]
+    git = ["git", "--no-optional-locks", "-C", str(checkout), "status"]
+    options = ["--porcelain=v2", "--branch", "--untracked-files=no"]
     with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        status = subprocess.run([*git, *options], capture_output=True, text=True, check=True, timeout=10).stdout
+        commit = re.search(r"^# branch\.oid ([0-9a-f]{10})", status, re.MULTILINE)
+        is_changed = bool(re.search(r"^[^#]", status, re.MULTILINE))
+        return f"{commit[1]}{'-dirty' if is_changed else ''}" if commit else ""
     return ""
 
 
