@@ -8,14 +8,15 @@ from rich.console import Console
 from scfs import distributed
 from scfs.config import Config
 from scfs.data.loader import LoadedViews
+from scfs.data.locations import image_record
 from scfs.data.unreadable import UnreadableImages
 from scfs.errors import UserError
 from scfs.pretraining.closing import print_closing
 from scfs.pretraining.health import Health
-from scfs.pretraining.opening import environment_line, print_opening
+from scfs.pretraining.opening import environment_line, print_line, print_opening
 from scfs.pretraining.prepare import PreparedRun, prepare
 from scfs.pretraining.score import OnlineScore
-from scfs.pretraining.start import find_checkpoint, save
+from scfs.pretraining.start import find_checkpoint, moved_from, save
 from scfs.recipe import Change
 from scfs.runs import layout
 from scfs.runs.auto_choices import write_auto_choices
@@ -41,7 +42,7 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console, chang
     with distributed.process_group(device), cpu_setup(device, config.run.threads):
         has_checkpoint = resume and (Path(config.run.folder) / layout.LAST).exists()
         run = prepare(config, device, console, fresh=not has_checkpoint)
-        folder, first_step = open_run(run, name=name, resume=resume)
+        folder, first_step = open_run(run, name=name, resume=resume, console=console)
         if first_step >= run.total_steps:
             note = f"{folder} is finished ({first_step} of {run.total_steps} steps); there is nothing to resume."
             console.print(note, soft_wrap=True, highlight=False, markup=False)
@@ -54,7 +55,7 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console, chang
     return folder
 
 
-def open_run(run: PreparedRun, *, name: str, resume: bool) -> tuple[Path, int]:
+def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> tuple[Path, int]:
     """Create or reopen the run folder; returns it and the number of steps already done.
 
     The folder of a finished run is left as it is.
@@ -65,9 +66,11 @@ def open_run(run: PreparedRun, *, name: str, resume: bool) -> tuple[Path, int]:
         if config.run.folder == "auto"
         else config.run.folder
     )
-    saved = find_checkpoint(folder, config, len(run.source)) if resume else None
+    saved = find_checkpoint(folder, config, run.source) if resume else None
     if saved:
         run.learner.load_state_dict(saved)
+        if before := moved_from(saved, config):
+            print_line(f"The {len(run.source)} images are read from {config.data.source}, no longer {before}.", console)
     first_step = int(saved["step"]) if saved else 0
     if len({*distributed.gather(first_step)}) > 1:
         raise UserError(f"Processes see different checkpoints in {folder}; put the run folder on a shared disk.")
@@ -114,8 +117,10 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         how_to_resume=f"resume with: scfs pretrain {folder} --resume",
     )
 
+    images = image_record(run.source)
+
     def save_to(file: str, step: int) -> None:
-        save(folder / file, step, config, len(run.source), run.learner)
+        save(folder / file, step, config, images, run.learner)
 
     def keep(step: int) -> None:
         if _epoch_due(step, plan, every.keep_every_epochs):
