@@ -11,7 +11,7 @@ from scfs.data.loader import LoadedViews
 from scfs.data.locations import image_record
 from scfs.data.unreadable import UnreadableImages
 from scfs.errors import UserError
-from scfs.pretraining.closing import print_closing
+from scfs.pretraining.closing import print_next_commands, print_score
 from scfs.pretraining.health import Health
 from scfs.pretraining.opening import environment_line, print_line, print_opening
 from scfs.pretraining.prepare import PreparedRun, prepare
@@ -30,11 +30,20 @@ SHOWN = ("entropy/view", "feature_spread", "images_per_second")  # besides the l
 Watch = Callable[[int, list[LoadedViews], Numbers, ProgressDisplay], None]
 
 
-def pretrain(config: Config, *, name: str, resume: bool, console: Console, changes: Sequence[Change] = ()) -> Path:
+def pretrain(
+    config: Config,
+    *,
+    name: str,
+    resume: bool,
+    console: Console,
+    changes: Sequence[Change] = (),
+    next_commands: bool = True,
+) -> Path:
     """Train a student and its teacher on unlabelled images; returns the run folder.
 
     With `resume`, continue from the checkpoint in the run folder, bit for bit as if never stopped, or start if there is
     none. `name` names the run folder if the settings do not; `changes` are what differs from the recipe of that name.
+    `next_commands`: print commands to continue with.
     """
     if resume and config.run.folder == "auto":
         raise UserError("--resume needs a run folder: scfs pretrain RUN_FOLDER --resume, or set run.folder.")
@@ -50,8 +59,11 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console, chang
         announce(run, folder, first_step, name=name, changes=changes, console=console)
         score = OnlineScore(run.config, run.source, workers=run.workers, device=device)
         train_run(run, folder, first_step, score, console)
-        duration = f"{timedelta(seconds=round(time.perf_counter() - start))} for {run.total_steps - first_step} steps"
-        print_closing(folder, duration, console, has_labels=bool(run.source.classes))
+        print_score(folder, console)
+        if next_commands:
+            duration = timedelta(seconds=round(time.perf_counter() - start))
+            steps = f"{duration} for {run.total_steps - first_step} steps"
+            print_next_commands(folder, steps, console, has_labels=bool(run.source.classes))
     return folder
 
 
