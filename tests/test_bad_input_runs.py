@@ -1,7 +1,6 @@
 """Mistakes with run folders, and what the machine refuses: one sentence, and no run is damaged."""
 
 import errno
-import io
 import json
 import resource
 import shutil
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from scfs.console import LoggingConsole, terminal_console
 from scfs.data import loader
 from scfs.distributed import num_cores
 from scfs.errors import UserError
@@ -235,19 +233,6 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path):
 def test_a_checkpoint_in_a_removed_folder(tmp_path):
     with pytest.raises(UserError, match=r"its folder was removed\); restore it and start again"):
         checkpoint.save(tmp_path / "gone" / "last.pt", {"step": 1})
-
-
-class ClosedPipe(io.StringIO):
-    def write(self, _):
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-
-def test_output_closed_by_its_reader(capsys, monkeypatch):
-    monkeypatch.setattr(LoggingConsole, "file", ClosedPipe())
-    with terminal_console() as console:
-        console.print("first")
-        console.print("second")  # the job continues
-    assert capsys.readouterr().err.count("The output was closed by its reader") == 1
 
 
 def test_a_parquet_file_of_nulls(scfs, tiny_recipe, tmp_path):
