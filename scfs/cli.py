@@ -1,7 +1,10 @@
 import difflib
+import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with own_process():
             return _dispatch(args)
     except UserError as error:
-        if _is_rank_zero("LOCAL_RANK"):  # one process per machine
-            print(f"scfs: {error}", file=sys.stderr)
-        return 2
+        return _refuse(str(error), quiet=not _is_rank_zero("LOCAL_RANK"))  # one process per machine
     except KeyboardInterrupt as stop:
         if _is_rank_zero("RANK"):
             print(str(stop) or "Stopped.", file=sys.stderr)
@@ -51,8 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if (sentence := _explain(error, args)) is None:
             raise
+        return _refuse(sentence)
+
+
+def _refuse(sentence: str, *, quiet: bool = False) -> int:
+    """Print what the user can fix, also in the report of torchrun, which may end a process before it prints."""
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        with suppress(OSError):
+            Path(path).write_text(json.dumps({"message": sentence, "timestamp": int(time.time())}), encoding="utf-8")
+    if not quiet:
         print(f"scfs: {sentence}", file=sys.stderr)
-        return 2
+    return 2
 
 
 def _explain(error: Exception, args: list[str]) -> str | None:
