@@ -26,7 +26,7 @@ from scfs.exporting import Exported, export_and_print
 from scfs.method.search import search_attention
 from scfs.pretrained import PretrainedBackbone, load_backbone, load_image
 from scfs.pretraining.job import pretrain as pretrain_job
-from scfs.recipe import check
+from scfs.recipe import changes, check
 from scfs.recipes.catalogue import Recipe, read_recipe, starting_point
 from scfs.runs.metric import Metric
 from scfs.visualize.report import report as report_job
@@ -53,16 +53,17 @@ def pretrain(recipe: str | Path | Mapping[str, Any] | None = None, *, resume: bo
     `recipe` is the name of a recipe, a TOML file, a run folder, a folder of photos, or the settings themselves as
     nested dictionaries; `settings` override them: `pretrain("quickstart", seed=1, optim={"epochs": 5})`.
     """
-    changes = dict(_by_full_name(settings))
+    flags = dict(_by_full_name(settings))
     if isinstance(recipe, Mapping):
         start = Recipe("run", dict(recipe))
     else:
-        start = starting_point(None if recipe is None else str(recipe), changes, resume=resume)
-    config, console = check(Config, start.values, changes), LoggingConsole()
+        start = starting_point(None if recipe is None else str(recipe), flags, resume=resume)
+    config, console = check(Config, start.values, flags), LoggingConsole()
+    changed = changes(config, start.values, flags)
     if start.note:
         console.print(start.note, highlight=False, markup=False, soft_wrap=True)
     with _restore_torch_state():
-        return pretrain_job(config, name=start.name, resume=resume, console=console)
+        return pretrain_job(config, name=start.name, resume=resume, console=console, changes=changed)
 
 
 def knn(target: str | Path, **settings: Any) -> list[Metric]:
@@ -92,7 +93,7 @@ def embed(target: str | Path, source: str | Path, out: str | Path | None = None,
 
 
 def export(target: str | Path, out: str | Path, **settings: Any) -> Exported:
-    """Write a backbone for timm (.safetensors) or torchvision (.pth)."""
+    """Write a backbone for timm (.safetensors), torchvision (.pth) or torch alone (.pt2)."""
     return export_and_print(str(target), Path(out), check(Export, {}, settings), LoggingConsole())
 
 

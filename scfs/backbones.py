@@ -1,5 +1,6 @@
 import difflib
 import hashlib
+import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ class Backbone(nn.Module):
     """A timm model as images -> (pooled feature, maps of some layers).
 
     Maps are after a stage of a convolutional network or, as a grid of patch tokens, after a block of a
-    transformer. The last map is what the pooled feature is made of, so of a ViT it is after the final norm.
+    transformer. The last map is what the pooled feature is made of, so of a ViT or Swin it is after the final norm.
     """
 
     def __init__(self, name: str, layers: Sequence[str] | None = None, *, drop_path: float = 0.0):
@@ -65,6 +66,8 @@ class Backbone(nn.Module):
             height, width = maps[-1].shape[-2:]
             patches = final[:, self.net.num_prefix_tokens :]
             maps[-1] = patches.transpose(1, 2).unflatten(2, (height, width))
+        elif getattr(self.net, "output_fmt", "") == "NHWC" and final.ndim == 4:  # Swin, after the final norm
+            maps[-1] = final.permute(0, 3, 1, 2)
         chosen = dict(zip(indices, maps, strict=True))
         return self.net.forward_head(final, pre_logits=True), tuple(chosen[i] for i in self._indices)
 
@@ -80,7 +83,7 @@ class Backbone(nn.Module):
                 try:
                     pooled, maps = twin(torch.empty(2, 3, size, size))
                 except Exception as error:  # networks raise many types
-                    raise self._refusal(size, str(error).partition("\n")[0] or type(error).__name__) from None
+                    raise self._refusal(size, self._reason(error)) from None
                 shapes = [pooled.shape, *(each.shape[:2] for each in maps)]
                 if shapes != [(2, channels) for channels in (self.num_features, *self.channels)]:
                     raise self._refusal(size, "its maps are not as timm describes them")
@@ -96,8 +99,15 @@ class Backbone(nn.Module):
     def _refusal(self, size: int, reason: str) -> UserError:
         return UserError(
             f"Backbone '{self.name}' cannot take images of {size} x {size} ({reason.rstrip('.')}); "
-            "choose another size or another backbone."
+            "choose another size, or a backbone that takes any, such as a ResNet, ConvNeXt, ViT or Swin."
         )
+
+    def _reason(self, error: Exception) -> str:
+        """The sentence of timm or, for tensors that do not fit together, the size that the network is built for."""
+        _, *built_for = getattr(self.net, "pretrained_cfg", {}).get("input_size") or [3]
+        if built_for and not isinstance(error, AssertionError):
+            return f"it is built for {built_for[0]} x {built_for[1]}"
+        return str(error).partition("\n")[0] or type(error).__name__
 
 
 def default_layers(feature_info: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -136,13 +146,22 @@ def _build(name: str, drop_path: float) -> Any:
         probe = _create(name, options)
     if not hasattr(probe, "forward_intermediates"):
         raise UserError(f"timm's '{name}' does not return feature maps; choose a model with forward_intermediates.")
-    if drop_path:
+    if drop_path or "drop_path_rate" in _parameters(probe):  # Swin's default is not 0
         options["drop_path_rate"] = drop_path
     if isinstance(probe, ResNet):
         options["zero_init_last"] = False  # as torchvision's, which the paper used: no block starts as identity
-    if hasattr(probe, "dynamic_img_size"):
-        options["dynamic_img_size"] = True  # transformers see global and local views
-    return _create(name, options)
+    return _create(name, options | any_size_options(probe))
+
+
+def any_size_options(net: nn.Module) -> dict[str, bool]:
+    """The options with which timm builds a transformer for images of several sizes: global and local views."""
+    if hasattr(net, "dynamic_img_size"):
+        return {"dynamic_img_size": True}
+    return {"strict_img_size": False} if "strict_img_size" in _parameters(net) else {}  # Swin: windows are padded
+
+
+def _parameters(net: nn.Module) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(type(net).__init__).parameters
 
 
 def _create(name: str, options: dict[str, Any]) -> Any:

@@ -1,7 +1,10 @@
 import difflib
+import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with own_process():
             return _dispatch(args)
     except UserError as error:
-        if _is_rank_zero("LOCAL_RANK"):  # one process per machine
-            print(f"scfs: {error}", file=sys.stderr)
-        return 2
+        return _refuse(str(error), quiet=not _is_rank_zero("LOCAL_RANK"))  # one process per machine
     except KeyboardInterrupt as stop:
         if _is_rank_zero("RANK"):
             print(str(stop) or "Stopped.", file=sys.stderr)
@@ -51,8 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if (sentence := _explain(error, args)) is None:
             raise
+        return _refuse(sentence)
+
+
+def _refuse(sentence: str, *, quiet: bool = False) -> int:
+    """Print what the user can fix, also in the report of torchrun, which may end a process before it prints."""
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        with suppress(OSError):
+            Path(path).write_text(json.dumps({"message": sentence, "timestamp": int(time.time())}), encoding="utf-8")
+    if not quiet:
         print(f"scfs: {sentence}", file=sys.stderr)
-        return 2
+    return 2
 
 
 def _explain(error: Exception, args: list[str]) -> str | None:
@@ -116,6 +126,7 @@ def _run(command: Command, args: list[str]) -> None:
     """Parse the arguments of a command, check its settings and call its job; or print its help."""
     from scfs.console import terminal_console
     from scfs.flags import CommandParser
+    from scfs.recipe import changes
 
     models = [_load(path) for path in (command.settings, command.recipe_settings) if path]
     parsed = CommandParser(command, *(model() for model in models)).read(args)
@@ -127,7 +138,7 @@ def _run(command: Command, args: list[str]) -> None:
     recipe = _recipe(command, arguments, parsed)
     positional = _job_arguments(command, models, arguments, recipe, parsed)
     if command.named and recipe is not None:
-        keywords["name"] = recipe.name
+        keywords |= {"name": recipe.name, "changes": changes(positional[-1], recipe.values, parsed.flags)}
     with terminal_console(**verbosity) as console:
         if recipe is not None and recipe.note:
             console.print(recipe.note, highlight=False, markup=False, soft_wrap=True)

@@ -40,7 +40,7 @@ class Command:
     job: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)  # other names of settings
     switches: Mapping[str, str] = field(default_factory=dict)  # flags that are not settings, and their help
-    named: bool = False  # the job also gets `name`, the recipe's
+    named: bool = False  # the job also gets `name`, the recipe's, and `changes`, what flags have changed in it
     recipe_settings: str = ""  # if recipes hold settings other than the command's: the job gets a list of them
 
     @property

@@ -3,7 +3,6 @@
 import io
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -42,7 +41,6 @@ class LoggingConsole(Console):
         self.quiet = True
         with suppress(OSError):  # not a file of the system
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
-        print("scfs: The output was closed by its reader; the command continues without it.", file=sys.stderr)
 
 
 class TerminalHandler(logging.Handler):

@@ -1,5 +1,6 @@
 import errno
 import re
+import resource
 
 # What to do about the system errors that the user can fix.
 ADVICE = {
@@ -23,9 +24,21 @@ class UserError(ValueError):
 
 def fixable(error: OSError) -> str | None:
     """The sentence about a system error that the user can fix; None for any other."""
+    if "No usable temporary directory" in str(error.strerror):  # from Python's tempfile, which torch uses on import
+        if limit := file_size_limit(below=2**10):
+            return f"No file can be written: files are limited to {limit}; raise the limit with ulimit -f."
+        return f"{error.strerror}; free some space in one of them, or set TMPDIR to a folder that is writable."
     if error.errno not in ADVICE:
         return None
     return f"Cannot read or write {error.filename or 'a file'}: {error.strerror}; {ADVICE[error.errno]}."
+
+
+def file_size_limit(*, below: int) -> str:
+    """The limit of the system on the size of files, such as "8 kB"; empty if it is not below a number of bytes."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == resource.RLIM_INFINITY or limit >= below:
+        return ""
+    return f"{limit / 2**20:.1f} MB" if limit >= 2**20 else f"{limit // 2**10} kB"
 
 
 # How torch, NumPy, OpenCV and the system put it; torch raises a plain RuntimeError on a CPU.

@@ -8,7 +8,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from scfs import __version__
-from scfs.backbones import REDUCED, Backbone, load_backbone
+from scfs.backbones import REDUCED, Backbone, any_size_options, load_backbone
 from scfs.errors import UserError
 from scfs.evaluate.settings import Export
 from scfs.preprocessing import Preprocessing
@@ -71,10 +71,11 @@ def _write_timm(backbone: Backbone, out: Path, about: dict[str, str], preprocess
 
 
 def _grid(backbone: Backbone) -> str:
-    """Arguments that keep the grid of a ViT's position embeddings, which an overlay with another size would change."""
-    if not hasattr(backbone.net, "dynamic_img_size"):
+    """Arguments that keep a transformer's positions or windows, which an overlay with another size would change."""
+    if not (options := any_size_options(backbone.net)):
         return ""
-    return f"img_size={tuple(backbone.net.patch_embed.img_size)}, dynamic_img_size=True, "
+    listed = "".join(f"{name}={value}, " for name, value in options.items())
+    return f"img_size={tuple(backbone.net.patch_embed.img_size)}, {listed}"
 
 
 def _write_torchvision(backbone: Backbone, out: Path, images: str) -> Exported:

@@ -1,8 +1,8 @@
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -41,6 +41,29 @@ def check(model: type[S], values: Mapping[str, Any], flags: Mapping[str, Any] | 
         return model.model_validate(merged)
     except ValidationError as error:
         raise _as_user_error(error, known) from None
+
+
+class Change(NamedTuple):
+    """A setting whose value is not the recipe's."""
+
+    setting: str
+    value: Any
+    before: Any  # in the recipe, or the default
+
+
+def changes(settings: BaseModel, values: Mapping[str, Any], flags: Iterable[str]) -> list[Change]:
+    """What flags have changed in the values of a recipe, as checked settings have it."""
+    defaults, found = type(settings)().model_dump(mode="json"), settings.model_dump(mode="json")
+    both = ((name, _value(found, name), _value(values, name, _value(defaults, name))) for name in flags)
+    return [Change(*each) for each in both if each[1] != each[2]]
+
+
+def _value(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """The value of section.setting."""
+    *sections, key = name.split(".")
+    for section in sections:
+        values = values.get(section, {})
+    return values.get(key, default)
 
 
 def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -2,6 +2,9 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: on busy cores, spinning threads take minutes
 
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,5 +101,18 @@ def scfs(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
         code = main([str(arg) for arg in args])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def first_line(tmp_path: Path) -> Callable[..., tuple[str, int, str]]:
+    """Run the command in a shell with its output piped to head: the first line, its exit code, and standard error."""
+
+    def call(*args: object) -> tuple[str, int, str]:
+        command, code = shlex.join([sys.executable, "-m", "scfs", *map(str, args)]), tmp_path / "code"
+        words = f"{{ {command}; echo $? > {shlex.quote(str(code))}; }} | head -n 1"
+        done = subprocess.run(words, shell=True, capture_output=True, text=True)
+        return done.stdout, int(code.read_text()), done.stderr
 
     return call

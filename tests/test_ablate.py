@@ -128,8 +128,11 @@ def test_more_seeds_may_be_added(scfs, tiny_recipe, tmp_path):
     command = ("ablate", "locals", tiny_recipe, "--locals", 1, "--linear", "off", "--folder", tmp_path / "table")
     command = (*command, "--optim.epochs", 1)
     for seeds in ((0,), (0, 1)):
-        code, _, err = scfs(*command, "--seeds", *seeds)
+        code, out, err = scfs(*command, "--seeds", *seeds)
         assert code == 0, err
+        assert out.count("No score was computed.") == 2  # of each new run
+        assert "scfs report" not in out
+        assert "scfs export" not in out
     assert len(list((tmp_path / "table").glob("*-seed*"))) == 4
     page = (tmp_path / "table" / "table.md").read_text()
     assert "over 2 seeds, no linear probe" in page

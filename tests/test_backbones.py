@@ -2,6 +2,7 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from timm.layers import DropPath
 
 from scfs.backbones import Backbone, default_layers, guess_name, load_backbone
 from scfs.errors import UserError
@@ -43,13 +44,16 @@ def test_maps_and_pooled_feature(name, layers, channels, strides):
             [8, 16, 32],
         ),  # the pooled feature is wider
         ("xcit_nano_12_p16_224", ["blocks.5", "blocks.8", "blocks.11"], [128, 128, 128], [16, 16, 16]),
+        ("swin_tiny_patch4_window7_224", ["layers.1", "layers.2", "layers.3"], [192, 384, 768], [8, 16, 32]),
+        ("swinv2_tiny_window8_256", ["layers.1", "layers.2", "layers.3"], [192, 384, 768], [8, 16, 32]),
+        ("swinv2_cr_tiny_224", ["stages.1", "stages.2", "stages.3"], [192, 384, 768], [8, 16, 32]),
     ],
 )
 def test_shapes_of_larger_networks(name, layers, channels, strides):
     with torch.device("meta"):
         backbone = Backbone(name).eval()
         assert (backbone.layers, backbone.channels) == (layers, channels)
-        for size in (224, 96):
+        for size in (224, 96, 64, 32):
             pooled, maps = backbone(torch.empty(2, 3, size, size))
             assert pooled.shape == (2, backbone.num_features)
             assert [tuple(m.shape[1:]) for m in maps] == [
@@ -88,6 +92,32 @@ def test_sizes_that_a_network_cannot_take():
     vit.check_sizes(96)
     with pytest.raises(UserError, match=r"cannot take images of 100 x 100 \(.*divisible by patch size.*\); choose"):
         vit.check_sizes(32, 100)
+    with torch.device("meta"):
+        hiera = Backbone("hiera_tiny_224")
+    hiera.check_sizes(224)
+    with pytest.raises(
+        UserError, match=r"64 x 64 \(it is built for 224 x 224\); choose .* takes any, such as a ResNet"
+    ):
+        hiera.check_sizes(64)
+
+
+def test_swin_trains_on_views_of_several_sizes():
+    backbone = Backbone("swin_tiny_patch4_window7_224", drop_path=0.0)
+    global_views, local_views = (backbone(torch.randn(2, 3, size, size)) for size in (64, 32))
+    for pooled, maps in (global_views, local_views):
+        torch.testing.assert_close(pooled, maps[-1].mean(dim=(-2, -1)))
+    sum(each.square().mean() for _, maps in (global_views, local_views) for each in maps).backward()
+    assert all(parameter.grad is not None for parameter in backbone.parameters())
+    assert not [module for module in backbone.modules() if isinstance(module, DropPath)]  # timm's default is 0.1
+
+
+@torch.no_grad()
+def test_swin_is_timms_at_its_own_size():
+    backbone = Backbone("swin_tiny_patch4_window7_224").eval()
+    net = timm.create_model("swin_tiny_patch4_window7_224", num_classes=0).eval()
+    net.load_state_dict(backbone.net.state_dict())
+    images = torch.randn(1, 3, 224, 224)
+    torch.testing.assert_close(backbone(images)[0], net(images))
 
 
 def test_resnet_pools_its_last_map():

@@ -1,21 +1,23 @@
 """Mistakes with run folders, and what the machine refuses: one sentence, and no run is damaged."""
 
 import errno
-import io
 import json
 import resource
 import shutil
 import tarfile
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from scfs.console import LoggingConsole, terminal_console
 from scfs.data import loader
 from scfs.distributed import num_cores
 from scfs.errors import UserError
 from scfs.runs import checkpoint, layout
+from scfs.runs.files import write_new
+from scfs.runs.metrics_log import JsonLines
 from tests.test_bad_input import refused
 
 
@@ -173,32 +175,64 @@ def test_more_memory_than_any_machine_has(scfs, tiny_recipe, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_limit_on_the_size_of_files(tmp_path):
+@contextmanager
+def files_limited(num_bytes):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:
-        with pytest.raises(UserError, match=r"files are limited to 1.0 MB\); raise the limit with ulimit -f and start"):
-            checkpoint.save(tmp_path / "last.pt", {"weights": torch.zeros(2**20)})
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(("num_bytes", "limit"), [(2**20, "1.0 MB"), (8192, "8 kB"), (0, "0 kB")])
+def test_a_limit_on_the_size_of_files(tmp_path, num_bytes, limit):
+    tensor, advice = torch.zeros(2**20), rf"\(files are limited to {limit}\); raise the limit with ulimit -f"
+    with files_limited(num_bytes):
+        with pytest.raises(UserError, match=f"{advice} and start"):
+            checkpoint.save(tmp_path / "last.pt", {"weights": tensor})
+        for write in (
+            lambda file: torch.save(tensor, file),
+            lambda file: file.write(bytes(2**21)),
+            lambda file: np.save(file, tensor.numpy()),
+        ):
+            with pytest.raises(UserError, match=f"new.pth {advice}"):
+                write_new(tmp_path / "new.pth", write)
+        with pytest.raises(UserError, match="choose a folder that exists"):
+            write_new(tmp_path / "nowhere" / "new.pth", lambda _: None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_limit_that_leaves_torch_no_temporary_folder(scfs, tiny_recipe, tmp_path, monkeypatch):
+    """With ulimit -f 0, torch cannot even be imported: Python's tempfile tries to write."""
+
+    def fail(*_, **__):
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp', '/var/tmp']")
+
+    monkeypatch.setattr("scfs.pretraining.job.prepare", fail)
+    words = ("pretrain", tiny_recipe, "--run.folder", tmp_path / "run")
+    assert refused(scfs(*words), "No usable temporary directory found in ['/tmp', '/var/tmp']; free", "TMPDIR")
+    with files_limited(0):
+        assert refused(scfs(*words), "files are limited to 0 kB; raise the limit with ulimit -f")
+
+
+def test_workers_need_files_of_some_size_for_shared_memory(caplog):
+    with files_limited(2**20):
+        assert loader.num_workers("auto", torch.device("cpu")) == loader.num_workers(3, torch.device("cpu")) == 0
+        assert loader.num_workers(0, torch.device("cpu")) == 0
+    assert caplog.messages == ["Files are limited to 1.0 MB (ulimit -f): images are loaded without workers."] * 2
+    assert loader.num_workers(3, torch.device("cpu")) == 3
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path):
+    log = JsonLines(tmp_path, 0)
+    with files_limited(8), pytest.raises(OSError, match=r"metrics\.jsonl"):
+        log.write({"step": 1, "loss": 0.5})
 
 
 def test_a_checkpoint_in_a_removed_folder(tmp_path):
     with pytest.raises(UserError, match=r"its folder was removed\); restore it and start again"):
         checkpoint.save(tmp_path / "gone" / "last.pt", {"step": 1})
-
-
-class ClosedPipe(io.StringIO):
-    def write(self, _):
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-
-def test_output_closed_by_its_reader(capsys, monkeypatch):
-    monkeypatch.setattr(LoggingConsole, "file", ClosedPipe())
-    with terminal_console() as console:
-        console.print("first")
-        console.print("second")  # the job continues
-    assert capsys.readouterr().err.count("The output was closed by its reader") == 1
 
 
 def test_a_parquet_file_of_nulls(scfs, tiny_recipe, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 import torchvision
+from conftest import REPO
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -57,6 +58,7 @@ def test_timm_loads_it(tmp_path):
     ("name", "layers", "size"),
     [
         ("vit_tiny_patch16_224", ["blocks.5", "blocks.11"], 96),  # whose own mean is 0.5
+        ("swin_tiny_patch4_window7_224", ["layers.3"], 64),
         ("resnet18", ["layer4"], 64),
         ("resnet18", ["layer4"], 224),
     ],
@@ -204,20 +206,22 @@ def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_a_program_needs_only_torch(scfs, trained, tmp_path):
-    """Of a network that neither timm nor torchvision has, for any number of images."""
-    code, out, err = scfs("export", trained, tmp_path / "out.pt2")
+    """Of a network that neither timm nor torchvision has, for any number of images, with the lines of the page."""
+    code, out, err = scfs("export", trained, tmp_path / "backbone.pt2")
     assert code == 0, err
     assert "torch.export.load(" in out
     images = torch.randn(3, 3, 32, 32)
     torch.save(images, tmp_path / "images.pt")
-    script = """
-import sys, torch
-folder = sys.argv[1]
-features = torch.export.load(f"{folder}/out.pt2").module()(torch.load(f"{folder}/images.pt"))
-torch.save(features.detach(), f"{folder}/features.pt")
-assert not {"scfs", "timm"} & {*sys.modules}
-"""
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, cwd=tmp_path)
+    page = (REPO / "docs" / "evaluate.md").read_text(encoding="utf-8")
+    start = page.index("    import torch\n")
+    script = [
+        "import sys, torch",
+        'images = torch.load("images.pt")',
+        *(line.strip() for line in page[start : page.index("\n\n", start)].splitlines()),
+        'torch.save(features.detach(), "features.pt")',
+        'assert not {"scfs", "timm"} & {*sys.modules}',
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(script)], check=True, cwd=tmp_path)
     with torch.no_grad():
         expected = load_backbone(str(trained)).backbone.eval()(images)[0]
     torch.testing.assert_close(torch.load(tmp_path / "features.pt"), expected)

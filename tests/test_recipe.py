@@ -7,7 +7,7 @@ from conftest import read_flags
 from scfs.commands import COMMANDS
 from scfs.config import Config
 from scfs.errors import UserError
-from scfs.recipe import check, setting_names
+from scfs.recipe import Change, changes, check, setting_names
 
 
 def test_defaults_are_the_papers_200_epochs_on_imagenet():
@@ -80,3 +80,10 @@ def test_help_may_be_piped_to_head(tiny_recipe):
     done = subprocess.run(words, shell=True, capture_output=True, text=True)
     assert done.stdout.startswith("usage: scfs pretrain")
     assert done.stderr == ""
+
+
+def test_changes_of_a_recipe():
+    values = {"optim": {"epochs": 3, "warmup_epochs": 1}, "views": {"global_scale": [0.2, 1.0]}}
+    flags = {"optim.epochs": "4", "optim.lr": "0.1", "views.global_scale": ["0.2", "1"], "seed": "5"}
+    config = check(Config, values, flags)
+    assert changes(config, values, flags) == [Change("optim.epochs", 4, 3), Change("seed", 5, 0)]

@@ -156,7 +156,7 @@ def _scorings(config: Config, settings: Ablate) -> list[Scoring]:
 def _pretrain(run: Path, config: Config, console: Console) -> None:
     in_folder = config.model_copy(update={"run": config.run.model_copy(update={"folder": str(run)})})
     try:
-        pretrain(in_folder, name=run.name, resume=True, console=console)
+        pretrain(in_folder, name=run.name, resume=True, console=console, next_commands=False)
     except KeyboardInterrupt as stop:
         stopped = str(stop).partition(";")[0]
         raise KeyboardInterrupt(f"{stopped} of {run}; run the same command again to resume.") from None

@@ -15,11 +15,12 @@ from scfs.data.sources import Source
 from scfs.data.unreadable import UnreadableImages, readable_image
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
 from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
-from scfs.errors import UserError
+from scfs.errors import UserError, file_size_limit
 from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8  # chosen by auto
 WORKERS_PER_CORE, LEAST_LIMIT = 4, 32  # more only use memory: thousands never finish starting
+MIN_SHARED = 2**30  # bytes of shared memory, which the system counts as a file
 LOGGER = logging.getLogger("scfs.data")
 
 
@@ -198,7 +199,14 @@ def centre_loader(
 
 
 def num_workers(setting: int | str, device: torch.device) -> int:
-    """Loader processes. `auto`: one per core, at most 8; if the network runs on the same cores, one per four."""
+    """Loader processes. `auto`: one per core, at most 8; if the network runs on the same cores, one per four.
+
+    None where files are limited to a size that the shared memory of a batch may exceed: workers would wait forever.
+    """
+    if setting != 0 and (limit := file_size_limit(below=MIN_SHARED)):
+        if rank() == 0:
+            LOGGER.warning("Files are limited to %s (ulimit -f): images are loaded without workers.", limit)
+        return 0
     if setting != "auto":
         most = max(LEAST_LIMIT, WORKERS_PER_CORE * num_cores())
         if int(setting) > most and rank() == 0:

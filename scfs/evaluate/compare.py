@@ -38,9 +38,10 @@ Scores = dict[Measure, Metric]
 def compare(runs: Sequence[str], console: Console) -> Path:
     """Compare the scores of runs, and print and write the table: the `scfs compare` command.
 
-    Returns the Markdown file; the plot is next to it.
+    Of several, those that are no run folder or have no results are skipped, since a pattern such as runs/* matches
+    them too. Returns the Markdown file; the plot is next to it.
     """
-    scores = {run: latest(Path(run)) for run in runs}
+    scores = {run: latest(Path(run)) for run in _comparable(runs, console)}
     measures = sorted({measure for row in scores.values() for measure in row}, key=lambda measure: measure.order)
     best = {measure: best_of(row[measure] for row in scores.values() if measure in row) for measure in measures}
     head, names = ["evaluation", *_run_names(list(scores))], _measure_names(measures)
@@ -64,9 +65,29 @@ def compare(runs: Sequence[str], console: Console) -> Path:
     return page
 
 
+def _comparable(runs: Sequence[str], console: Console) -> list[str]:
+    """The runs with results; one line names the others. If none has any, `latest` is to refuse the first."""
+    foreign = [run for run in runs if not _is_run(Path(run))]
+    unscored = [run for run in runs if run not in foreign and not read_results(Path(run))]
+    if not (chosen := [run for run in runs if run not in (*foreign, *unscored)]):
+        return [*unscored, *foreign][:1]
+    for reason, skipped in (("not a run folder", foreign), ("no results yet", unscored)):
+        if skipped:
+            line = f"Skipped, {reason}: {', '.join(skipped)}"
+            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    return chosen
+
+
+def _is_run(run: Path) -> bool:
+    """Whether something is a run folder; a path to nothing is a mistake, which no pattern of the shell makes."""
+    if not run.exists():
+        raise UserError(f"There is nothing at {run}; give folders that scfs pretrain made.")
+    return (run / layout.SETTINGS).exists()
+
+
 def latest(run: Path) -> Scores:
     """The latest metric of each measure of a run."""
-    if not (run / layout.SETTINGS).exists():
+    if not _is_run(run):
         raise UserError(f"{run} is not a run folder; give folders that scfs pretrain made.")
     if not (results := read_results(run)):
         raise UserError(f"{run} has no results yet; score it first, for example: scfs knn {run} --data FOLDER.")

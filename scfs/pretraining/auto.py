@@ -43,7 +43,7 @@ def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]
     per_output = (
         f"about {num_images // out_dim} of {num_images} images per output"
         if num_images >= out_dim
-        else f"the smallest that auto chooses, more than the {num_images} images"
+        else f"the smallest that auto chooses, for {num_images} images"
     )
     averaged = (
         f"the teacher averages over {horizon} of the {steps} steps"
@@ -56,7 +56,7 @@ def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]
         Choice(
             "method.momentum",
             round(1 - 1 / horizon, 4),
-            f"{averaged}; the paper's 0.996 averages over 250",
+            f"{averaged}; the paper's over 250",
         ),
         Choice(
             "method.teacher_temp",

@@ -8,13 +8,17 @@ from scfs.runs.layout import read_metrics
 from scfs.runs.metrics_log import summarise
 
 
-def print_closing(folder: Path, duration: str, console: Console, *, has_labels: bool) -> None:
-    """Print what a finished run achieved, where it is, and commands to continue with, ready to be copied.
+def print_score(folder: Path, console: Console) -> None:
+    """Print what a finished run achieved."""
+    if is_rank_zero():
+        console.print(f"\n[bold]{summarise(read_metrics(folder))}[/bold]", highlight=False, soft_wrap=True)
+
+
+def print_next_commands(folder: Path, duration: str, console: Console, *, has_labels: bool) -> None:
+    """Print where a finished run is, and commands to continue with, ready to be copied.
 
     has_labels: of the images it was trained on, which evaluations then use.
     """
-    if not is_rank_zero():
-        return
     run, data = shlex.quote(str(folder)), "" if has_labels else " --data FOLDER"
     lines = {
         "run folder": folder,
@@ -23,6 +27,5 @@ def print_closing(folder: Path, duration: str, console: Console, *, has_labels: 
         "k-NN accuracy": f"scfs knn {run}{data}",
         "weights": f"scfs export {run} {shlex.quote(str(folder / 'backbone.safetensors'))}",
     }
-    console.print(f"\n[bold]{summarise(read_metrics(folder))}[/bold]", highlight=False, soft_wrap=True)
     for name, text in lines.items():
         console.print(f"{name:14} {text}", soft_wrap=True, highlight=False, markup=False)

@@ -8,13 +8,16 @@ from rich.console import Console
 from scfs import distributed
 from scfs.config import Config
 from scfs.data.loader import LoadedViews
+from scfs.data.locations import image_record
 from scfs.data.unreadable import UnreadableImages
 from scfs.errors import UserError
-from scfs.pretraining.closing import print_closing
+from scfs.pretraining.closing import print_next_commands, print_score
 from scfs.pretraining.health import Health
+from scfs.pretraining.opening import environment_line, print_line, print_opening
 from scfs.pretraining.prepare import PreparedRun, prepare
 from scfs.pretraining.score import OnlineScore
-from scfs.pretraining.start import announce, find_checkpoint, save
+from scfs.pretraining.start import find_checkpoint, moved_from, save
+from scfs.recipe import Change
 from scfs.runs import layout
 from scfs.runs.auto_choices import write_auto_choices
 from scfs.runs.metric import Metric
@@ -27,11 +30,20 @@ SHOWN = ("entropy/view", "feature_spread", "images_per_second")  # besides the l
 Watch = Callable[[int, list[LoadedViews], Numbers, ProgressDisplay], None]
 
 
-def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Path:
+def pretrain(
+    config: Config,
+    *,
+    name: str,
+    resume: bool,
+    console: Console,
+    changes: Sequence[Change] = (),
+    next_commands: bool = True,
+) -> Path:
     """Train a student and its teacher on unlabelled images; returns the run folder.
 
     With `resume`, continue from the checkpoint in the run folder, bit for bit as if never stopped, or start if there is
-    none. `name` names the run folder if the settings do not.
+    none. `name` names the run folder if the settings do not; `changes` are what differs from the recipe of that name.
+    `next_commands`: print commands to continue with.
     """
     if resume and config.run.folder == "auto":
         raise UserError("--resume needs a run folder: scfs pretrain RUN_FOLDER --resume, or set run.folder.")
@@ -44,10 +56,14 @@ def pretrain(config: Config, *, name: str, resume: bool, console: Console) -> Pa
             note = f"{folder} is finished ({first_step} of {run.total_steps} steps); there is nothing to resume."
             console.print(note, soft_wrap=True, highlight=False, markup=False)
             return folder
+        announce(run, folder, first_step, name=name, changes=changes, console=console)
         score = OnlineScore(run.config, run.source, workers=run.workers, device=device)
         train_run(run, folder, first_step, score, console)
-        duration = f"{timedelta(seconds=round(time.perf_counter() - start))} for {run.total_steps - first_step} steps"
-        print_closing(folder, duration, console, has_labels=bool(run.source.classes))
+        print_score(folder, console)
+        if next_commands:
+            duration = timedelta(seconds=round(time.perf_counter() - start))
+            steps = f"{duration} for {run.total_steps - first_step} steps"
+            print_next_commands(folder, steps, console, has_labels=bool(run.source.classes))
     return folder
 
 
@@ -62,9 +78,11 @@ def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> 
         if config.run.folder == "auto"
         else config.run.folder
     )
-    saved = find_checkpoint(folder, config, len(run.source)) if resume else None
+    saved = find_checkpoint(folder, config, run.source) if resume else None
     if saved:
         run.learner.load_state_dict(saved)
+        if before := moved_from(saved, config):
+            print_line(f"The {len(run.source)} images are read from {config.data.source}, no longer {before}.", console)
     first_step = int(saved["step"]) if saved else 0
     if len({*distributed.gather(first_step)}) > 1:
         raise UserError(f"Processes see different checkpoints in {folder}; put the run folder on a shared disk.")
@@ -72,18 +90,30 @@ def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> 
         distributed.on_rank_zero(lambda: layout.check_history(folder, int(config.run.checkpoint_every_steps)))
     if first_step >= run.total_steps:
         return folder, first_step
-    facts = layout.environment(run.device)
 
     def write() -> None:
         with layout.created(folder, resume=resume):
             layout.write_settings(folder, config.model_dump(mode="json"))
             write_auto_choices(folder, run.choices)
-            layout.write_environment(folder, facts)
+            layout.write_environment(folder, layout.environment(run.device))
 
     distributed.on_rank_zero(write)
-    size = {"run folder": folder, "images": len(run.source), "steps": run.total_steps, "done": first_step}
-    announce(console, config, run.choices, {**size, **facts})
     return folder, first_step
+
+
+def announce(
+    run: PreparedRun, folder: Path, first_step: int, *, name: str, changes: Sequence[Change], console: Console
+) -> None:
+    """Print what is going to run; a resumed run continues with its own settings, so no recipe is compared with them."""
+    steps = f"{run.total_steps} steps ({run.steps_per_epoch} per epoch)"
+    steps = f"continues from step {first_step} of {run.total_steps}" if first_step else steps
+    facts = {
+        "environment": environment_line(layout.environment(run.device)),
+        "all settings": folder / layout.SETTINGS,
+    }
+    title = f"{name}: run folder {folder}, {len(run.source)} images, {steps}, {run.device}"
+    shown = [] if first_step else [change for change in changes if change.setting != "run.folder"]
+    print_opening(title, run.config, console, changes=shown, choices=run.choices, facts=facts)
 
 
 def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScore, console: Console) -> None:
@@ -99,8 +129,10 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         how_to_resume=f"resume with: scfs pretrain {folder} --resume",
     )
 
+    images = image_record(run.source)
+
     def save_to(file: str, step: int) -> None:
-        save(folder / file, step, config, len(run.source), run.learner)
+        save(folder / file, step, config, images, run.learner)
 
     def keep(step: int) -> None:
         if _epoch_due(step, plan, every.keep_every_epochs):

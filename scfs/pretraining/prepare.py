@@ -7,13 +7,12 @@ from rich.console import Console
 from scfs import distributed
 from scfs.config import Config
 from scfs.data.loader import LoadedViews, StepSampler, ViewDataset, num_workers, view_loader
-from scfs.data.locations import absolute_path, absolute_source
 from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
 from scfs.pretraining.auto import Choice, resolve
 from scfs.pretraining.build import build_learner, build_method, optimizer_hint, start_from
-from scfs.pretraining.start import refuse_different_settings
+from scfs.pretraining.start import refuse_different_settings, with_absolute_paths
 from scfs.pretraining.step import PretrainLearner
 from scfs.runs.metrics_log import check_loggers
 
@@ -65,12 +64,12 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
         )
     check_loggers(config.run.loggers)
     workers = num_workers(config.data.workers, device)
-    source = open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
+    source = _open_images(config, fresh=fresh)
     if len(source) < config.optim.batch_size:
         raise UserError(
             f"optim.batch_size {config.optim.batch_size} is larger than the data ({len(source)} images); lower it."
         )
-    config, choices = resolve(with_absolute_data(config), len(source), device)
+    config, choices = resolve(with_absolute_paths(config), len(source), device)
     torch.manual_seed(config.seed)
     method = build_method(config)
     if config.backbone.init and fresh:
@@ -81,8 +80,13 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
     return PreparedRun(config, choices, source, device, workers, learner)
 
 
-def with_absolute_data(config: Config) -> Config:
-    """The settings with absolute paths of the data, so that a run finds its images from any working directory."""
-    data = config.data
-    paths = {"source": absolute_source(data.source), "classes": absolute_path(data.classes)}
-    return config.model_copy(update={"data": data.model_copy(update=paths)})
+def _open_images(config: Config, *, fresh: bool) -> Source:
+    try:
+        return open_train(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
+    except UserError as error:
+        if fresh:
+            raise
+        reason = str(error).partition(";")[0].rstrip(".")
+        raise UserError(
+            f"{reason}; if the images of the run have moved, add --data.source and where they are now."
+        ) from None

@@ -1,14 +1,12 @@
 from pathlib import Path
 from typing import Any, cast
 
-from rich.console import Console
-
 from scfs.backbones import Backbone
 from scfs.config import Config
-from scfs.data.locations import absolute_path, absolute_source
+from scfs.data.locations import absolute_path, absolute_source, image_record
+from scfs.data.sources import Source
 from scfs.distributed import gather, on_rank_zero
 from scfs.errors import UserError
-from scfs.pretraining.auto import Choice
 from scfs.pretraining.step import PretrainLearner
 from scfs.runs import checkpoint, layout
 from scfs.runs.backbone_record import as_content
@@ -16,6 +14,8 @@ from scfs.runs.resume import flat, saved_state
 
 FREE_SECTION = "run"  # folder, hardware, logging: these settings may change on resume
 FREE_SETTINGS = {"data.workers", "data.max_unreadable"}
+LOCATIONS = {"data.source": absolute_source, "data.classes": absolute_path, "backbone.init": absolute_path}
+MOVABLE = {"data.source", "data.classes"}  # may change on resume if the images are the same
 
 
 def is_free(setting: str) -> bool:
@@ -24,27 +24,54 @@ def is_free(setting: str) -> bool:
 
 
 def comparable(setting: str, value: Any) -> Any:
-    """A value for comparison on resume: relative paths of the data, as older runs have them, equal absolute ones."""
-    make_absolute = {"data.source": absolute_source, "data.classes": absolute_path}.get(setting)
-    return value if make_absolute is None else make_absolute(value)
+    """A value for comparison on resume: relative paths, as older runs have them, equal absolute ones."""
+    return LOCATIONS[setting](value) if setting in LOCATIONS else value
 
 
-def find_checkpoint(folder: Path, config: Config, num_images: int) -> dict[str, Any] | None:
-    """The last checkpoint of a run folder, if any; its settings and number of images must match."""
+def with_absolute_paths(config: Config) -> Config:
+    """The settings with absolute paths, so that a run finds its images and weights from any working directory."""
+    values = config.model_dump()
+    for setting in LOCATIONS:
+        section, name = setting.split(".")
+        values[section][name] = comparable(setting, values[section][name])
+    return Config.model_validate(values)
+
+
+def find_checkpoint(folder: Path, config: Config, source: Source) -> dict[str, Any] | None:
+    """The last checkpoint of a run folder, if any; its settings and images must match, but these may have moved."""
     saved = saved_state(
         folder / layout.LAST,
         config.model_dump(mode="json"),
-        is_free=is_free,
+        is_free=lambda setting: is_free(setting) or setting in MOVABLE,
         otherwise="start another run folder",
         defaults=Config().model_dump(mode="json"),
         comparable=comparable,
     )
-    if saved is not None and saved.get("images", num_images) != num_images:
-        raise UserError(
-            f"{folder} was trained on {saved['images']} images, and the data now has {num_images}; restore the old "
-            "ones to resume exactly, or start another run (scfs pretrain RECIPE --init RUN starts from its weights)."
-        )
+    if saved is not None:
+        _refuse_other_images(folder, saved, config, source)
     return saved
+
+
+def _refuse_other_images(folder: Path, saved: dict[str, Any], config: Config, source: Source) -> None:
+    ours = image_record(source)
+    theirs = {name: saved.get(name, value) for name, value in ours.items()}  # runs of version 0.1 have no names
+    advice = "to resume exactly, or start another run (scfs pretrain RECIPE --init RUN starts from its weights)"
+    if theirs["images"] != ours["images"]:
+        raise UserError(
+            f"{folder} was trained on {theirs['images']} images, and the data now has {ours['images']}; restore the "
+            f"old ones {advice}."
+        )
+    if moved_from(saved, config) and theirs != ours:
+        raise UserError(
+            f"{folder} was trained on as many images as {config.data.source} has, but their names or classes differ; "
+            f"give the same images {advice}."
+        )
+
+
+def moved_from(saved: dict[str, Any], config: Config) -> str:
+    """The source of the images of a checkpoint, if it is not the one in the settings; empty if it is."""
+    before = str(saved["settings"]["data"]["source"])
+    return before if comparable("data.source", before) != comparable("data.source", config.data.source) else ""
 
 
 def refuse_different_settings(config: Config) -> None:
@@ -59,34 +86,19 @@ def refuse_different_settings(config: Config) -> None:
                 )
 
 
-def save(path: Path, step: int, config: Config, num_images: int, learner: PretrainLearner) -> None:
-    """Save all that resuming needs in one file. Randomness is a function of (seed, step), so none is stored."""
+def save(path: Path, step: int, config: Config, images: dict[str, Any], learner: PretrainLearner) -> None:
+    """Save all that resuming needs in one file. Randomness is a function of (seed, step), so none is stored.
+
+    images: the `image_record` of the source.
+    """
     method, size = learner.method, config.views.global_size
     networks = {"teacher": method.teacher, "student": method.student}
     records = {name: cast(Backbone, encoder.backbone).record(size) for name, encoder in networks.items()}
     content = {
         "step": step,
-        "images": num_images,
+        **images,
         "settings": config.model_dump(mode="json"),
         **learner.state_dict(),
         **as_content(records),
     }
     on_rank_zero(lambda: checkpoint.save(path, content))
-
-
-def announce(console: Console, config: Config, choices: list[Choice], facts: dict[str, Any]) -> None:
-    """Print what is going to run: the resolved settings, what `auto` chose, and the machine."""
-    for section, values in config.model_dump(mode="json").items():
-        shown = values if isinstance(values, dict) else {"": values}
-        line = "  ".join(f"{name} {_brief(value)}".strip() for name, value in shown.items())
-        console.print(f"{section:9} {line}", soft_wrap=True, highlight=False, markup=False, style="dim")
-    for choice in choices:
-        console.print(
-            f"auto: {choice.setting} = {_brief(choice.value)} ({choice.reason})", soft_wrap=True, highlight=False
-        )
-    for name, value in facts.items():
-        console.print(f"{name}: {value}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _brief(value: Any) -> str:
-    return ",".join(str(each) for each in value) if isinstance(value, list | tuple) else str(value)

@@ -1,5 +1,4 @@
-import os
-import resource
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -7,7 +6,7 @@ from typing import Any
 import torch
 
 from scfs.errors import UserError
-from scfs.runs.files import write_atomic
+from scfs.runs.files import limit_that_stopped, write_atomic
 
 FORMAT = 1
 
@@ -45,15 +44,7 @@ def _problem(path: Path, error: Exception) -> str:
     """Why a checkpoint cannot be written, and what to do; torch does not pass on the reason of the system."""
     if not path.parent.is_dir():
         return "its folder was removed); restore it"
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    free = _free_megabytes(path.parent)
-    if limit != resource.RLIM_INFINITY and limit // 2**20 < free:
-        return f"files are limited to {limit / 2**20:.1f} MB); raise the limit with ulimit -f"
+    if limit := limit_that_stopped(error, path.parent):
+        return f"files are limited to {limit}); raise the limit with ulimit -f"
+    free = shutil.disk_usage(path.parent).free // 2**20
     return f"{str(error).splitlines()[0]}; {free} MB free); free some space"
-
-
-def _free_megabytes(folder: Path) -> int:
-    while not folder.exists():  # somebody removed the run folder
-        folder = folder.parent
-    stats = os.statvfs(folder)
-    return stats.f_bavail * stats.f_frsize // 2**20

@@ -1,15 +1,17 @@
 """Atomic writes: even after a crash, a file is either the complete old one or the complete new one."""
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from scfs.errors import UserError
+from scfs.errors import UserError, file_size_limit
 
 Content = TypeVar("Content", list[Any], dict[str, Any])
 
@@ -92,6 +94,16 @@ def write_new(path: Path, write: Callable[[BinaryIO], object]) -> None:
         raise _refusal(path, error) from None
 
 
+def limit_that_stopped(error: Exception, folder: Path) -> str:
+    """The limit on the size of files that stopped a write to an existing folder, such as "8 kB"; empty if none did.
+
+    torch does not pass on the reason of the system: then it is the limit if that is below the free space.
+    """
+    if isinstance(error, OSError) and error.errno not in (None, errno.EFBIG):  # NumPy raises one without a number
+        return ""
+    return file_size_limit(below=shutil.disk_usage(folder).free)
+
+
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
@@ -107,5 +119,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _refusal(path: Path, error: Exception) -> UserError:
+    if limit := limit_that_stopped(error, path.parent):
+        return UserError(f"Cannot write {path} (files are limited to {limit}); raise the limit with ulimit -f.")
     reason = (isinstance(error, OSError) and error.strerror) or str(error).partition("\n")[0]
     return UserError(f"Cannot write {path} ({reason}); choose a folder that exists, is writable and has free space.")

@@ -1,9 +1,12 @@
 """What a run folder holds, by name."""
 
+import functools
 import json
 import os
 import platform
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -88,7 +91,7 @@ def write_settings(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Versions, device, threads and command of this process."""
+    """Versions, device, threads, commit and command of this process."""
     packages = ("torch", "torchvision", "timm", "numpy", "pillow")
     return {
         "scfs": __version__,
@@ -99,8 +102,24 @@ def environment(device: torch.device) -> dict[str, Any]:
         if device.type == "cuda"
         else f"{device.type} {platform.machine()}",
         "threads": torch.get_num_threads(),
+        "commit": commit_of(Path(__file__).parents[2]),
         "command": sys.argv,
     }
+
+
+@functools.cache
+def commit_of(checkout: Path) -> str:
+    """The commit that a folder is a checkout of, marked if files differ; empty if it is none. git writes nothing."""
+    if not (checkout / ".git").exists():
+        return ""
+    git = ["git", "--no-optional-locks", "-C", str(checkout), "status"]
+    options = ["--porcelain=v2", "--branch", "--untracked-files=no"]
+    with suppress(OSError, subprocess.SubprocessError):
+        status = subprocess.run([*git, *options], capture_output=True, text=True, check=True, timeout=10).stdout
+        commit = re.search(r"^# branch\.oid ([0-9a-f]{10})", status, re.MULTILINE)
+        is_changed = bool(re.search(r"^[^#]", status, re.MULTILINE))
+        return f"{commit[1]}{'-dirty' if is_changed else ''}" if commit else ""
+    return ""
 
 
 def write_environment(folder: Path, content: dict[str, Any]) -> None:

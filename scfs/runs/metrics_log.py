@@ -80,6 +80,9 @@ class JsonLines:
             raise UserError(
                 f"Run folder {self.path.parent} was removed during the run; restore it and resume, or start again."
             ) from None
+        except OSError as error:  # an error in writing names no file
+            error.filename = str(self.path)
+            raise
 
     def close(self) -> None:
         """Every row is already written."""

@@ -36,6 +36,32 @@ def test_the_table_the_plot_and_the_marks_of_ties(scfs, trained, monkeypatch, tm
     assert head == f"| evaluation | {trained} | {tmp_path}/elsewhere/trained |"
 
 
+def test_what_is_no_run_or_has_no_results_is_skipped(scfs, trained, monkeypatch, tmp_path):
+    """As the shell expands runs/*, with the table and the plot of an earlier comparison."""
+    monkeypatch.chdir(tmp_path)
+    unscored, folder = shutil.copytree(trained, tmp_path / "unscored"), tmp_path / "folder"
+    folder.mkdir()
+    add_result(trained, entry(0.5, low=0.4, high=0.6))
+    assert scfs("compare", trained)[0] == 0
+    written = sorted(tmp_path.glob("runs/*"))
+    assert len(written) == 2
+    code, out, err = scfs("compare", *written, unscored, trained, folder)
+    assert code == 0, err
+    assert f"Skipped, not a run folder: {written[0]}, {written[1]}, {folder}\n" in out
+    assert f"Skipped, no results yet: {unscored}\n" in out
+    assert "| evaluation | trained |" in (tmp_path / "runs" / "compare-2.md").read_text()
+    for runs, reason in (
+        ([folder], "is not a run folder"),
+        ([folder, *written], "is not a run folder"),
+        ([folder, unscored], "has no results yet"),
+        ([trained, tmp_path / "typo"], f"There is nothing at {tmp_path / 'typo'}"),
+    ):
+        code, _, err = scfs("compare", *runs)
+        assert (code, err.count("\n")) == (2, 1)
+        assert reason in err
+    assert len([*tmp_path.glob("runs/*")]) == 4
+
+
 def test_bad_input_is_one_sentence(trained, tmp_path):
     with pytest.raises(UserError, match="is not a run folder"):
         latest(tmp_path)

@@ -113,3 +113,10 @@ def test_the_table_is_written_before_anything_is_printed(probed, photos, tmp_pat
     with pytest.raises(OSError, match="closed"):
         predict(str(probed), str(photos), tmp_path / "out.csv", Predict(workers=0), Console(file=Closed()))
     assert labels_in(tmp_path / "out.csv") == {"linear"}
+
+
+def test_predictions_are_complete_if_their_reader_stops(first_line, probed, photos, tmp_path):
+    out, code, err = first_line("predict", probed, photos, tmp_path / "out.csv", "--workers", 0)
+    assert out.startswith("Classifier: ")
+    assert (code, err) == (0, "")
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 13

@@ -44,7 +44,7 @@ def test_reasons_make_sense_for_tiny_data():
     _, choices = resolved(64, 2, batch_size=32)
     reasons = {choice.setting: choice.reason for choice in choices}
     assert reasons["method.momentum"].startswith("the teacher averages over all 4 steps;")
-    assert reasons["method.out_dim"].startswith("the smallest that auto chooses, more than the 64 images;")
+    assert reasons["method.out_dim"].startswith("the smallest that auto chooses, for 64 images;")
     reasons = {choice.setting: choice.reason for choice in resolved(5000, 10, batch_size=50)[1]}
     assert reasons["method.momentum"].startswith("the teacher averages over 100 of the 1000 steps;")
     assert reasons["method.out_dim"].startswith("about 9 of 5000 images per output;")

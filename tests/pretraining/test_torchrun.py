@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from scfs.runs import checkpoint
 
@@ -24,7 +25,7 @@ def test_two_processes_train_score_and_resume_like_one(scfs, tiny_recipe, tmp_pa
     words = ["pretrain", str(tiny_recipe), "--run.folder", str(two), *FLAGS]
     done = subprocess.run([*torchrun, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("run folder: ") == 1  # only rank zero prints
+    assert done.stdout.count("run folder ") == 1  # only rank zero prints
     for ours, theirs in zip(rows(two), rows(one), strict=True):
         assert ours.keys() == theirs.keys()
         for name in ours.keys() - {"images_per_second", "knn_top1", "knn_top5", "metrics"}:
@@ -70,3 +71,15 @@ def test_all_processes_refuse_together(tiny_recipe, tmp_path, flags, message):
     assert errors[0].startswith(f"scfs: {message}")
     assert errors[1] == ""
     assert not run.exists()
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_torchrun_reports_the_sentence(scfs, tmp_path, monkeypatch, rank):
+    """Whichever process fails first: it ends the others, perhaps before they print."""
+    path = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    code, _, err = scfs("pretrain", tmp_path / "missing.toml")
+    sentence = f"No recipe at {tmp_path / 'missing.toml'}; scfs recipes lists the built-in ones."
+    assert (code, err) == (2, f"scfs: {sentence}\n" if rank == "0" else "")
+    assert ProcessFailure(local_rank=int(rank), pid=1, exitcode=2, error_file=str(path)).message == sentence

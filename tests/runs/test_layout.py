@@ -1,0 +1,25 @@
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from scfs.runs.layout import commit_of
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_commit_of_a_checkout(tmp_path):
+    assert commit_of(tmp_path / "none") == ""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
+    (tmp_path / "file").write_text("one")
+    for words in (["init", "-q"], ["add", "file"], ["commit", "-q", "-m", "Start"]):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    index = (tmp_path / ".git" / "index").read_bytes()
+    os.utime(tmp_path / "file", (1, 1))  # git would refresh its index
+    commit = commit_of(tmp_path)
+    assert commit == head[:10]
+    assert (tmp_path / ".git" / "index").read_bytes() == index
+    commit_of.cache_clear()
+    (tmp_path / "file").write_text("two")
+    assert commit_of(tmp_path) == f"{commit}-dirty"
