@@ -17,7 +17,7 @@ def skipped_by_suffix(source: str) -> Counter[str]:
 
 
 def show_skipped(source: str, console: Console) -> None:
-    """Print how many files of a folder of photos, also in its `train` and `val`, are not read because of their suffix."""
+    """Print how many files of a folder of photos, `train` and `val` included, are not read because of their suffix."""
     root = Path(source).expanduser()
     skipped = _count(root) if root.is_dir() and not archives_in(root) else Counter[str]()
     if skipped:
