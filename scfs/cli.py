@@ -188,6 +188,8 @@ def _bind(command: Command, parsed: "Parsed", *, complete: bool = True) -> dict[
         if complete and not given and not argument.optional:
             raise _missing(command, argument, parsed)
         for word in given if complete else []:
+            if not word:  # as of a shell variable that is not set
+                raise UserError(f"{argument.name} is empty; give {argument.about}.")
             if argument.choices and word not in argument.choices:
                 raise UserError(f"{argument.name} cannot be '{word}'; choose one of {', '.join(argument.choices)}.")
         found: list[Any] = [Path(word) for word in given] if argument.is_path else given

@@ -1,6 +1,6 @@
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from scfs.errors import UserError
 from scfs.method.modes import Contrast, ObjectiveName, Plan, Targets, Variant, plan_of
@@ -21,6 +21,13 @@ CropScale = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt
 def as_names(value: Any) -> Any:
     """Turn a single name into a list of one."""
     return (value,) if isinstance(value, str) and value != "auto" else value
+
+
+def each_once(values: tuple[Any, ...], info: ValidationInfo) -> tuple[Any, ...]:
+    """Refuse a list that names a value twice."""
+    if len({*values}) < len(values):
+        raise UserError(f"Setting '{info.field_name}' names a value twice; give each once.")
+    return values
 
 
 class Settings(BaseModel):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from scfs.errors import UserError
 
@@ -18,7 +19,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"No recipe at {path}; scfs recipes lists the built-in ones.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}.") from None
+        if path.suffix != ".toml":
+            raise UserError(f"{path} is not a recipe, which is a .toml file; give images as --data.source.") from None
+        reason = "it is not text" if isinstance(error, UnicodeDecodeError) else error
+        raise UserError(f"{path} is not valid TOML: {reason}.") from None
     except OSError as error:
         raise UserError(f"Cannot read recipe {path}: {error.strerror}.") from None
 
@@ -95,6 +99,17 @@ def _as_user_error(error: ValidationError, known: set[str]) -> UserError:
         return unknown_setting(name, known)
     depth = len(name.split("."))
     same = [first, *(other for other in rest if [str(part) for part in other["loc"]][:depth] == path[:depth])]
-    allowed = dict.fromkeys(e["msg"].removeprefix("Input should be ").partition(", unable")[0] for e in same)
+    allowed = dict.fromkeys(map(_allowed, same))
     given = first["input"] if len(same) == 1 or not isinstance(first["input"], dict) else "that"
     return UserError(f"Setting '{name}' cannot be {given!r}; it should be {' or '.join(allowed)}.")
+
+
+def _allowed(error: ErrorDetails) -> str:
+    """What a setting should be, in words for users."""
+    if error["type"] == "too_long":
+        return f"at most {error['ctx']['max_length']} values"
+    if error["type"] == "missing":  # one of a pair
+        return "one more value"
+    if error["type"] == "tuple_type":
+        return "a list of values"
+    return error["msg"].removeprefix("Input should be ").partition(", unable")[0]

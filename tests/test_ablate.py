@@ -145,6 +145,8 @@ def test_more_seeds_may_be_added(scfs, tiny_recipe, tmp_path):
         assert code == 2
         assert "rows.json is damaged; move it away" in err
         assert rows.read_text() == damaged
+    rows.unlink()  # as advised
+    assert scfs(*command, "--seeds", 0)[0] == 0
 
 
 def test_bad_input_is_one_sentence(scfs, tiny_recipe, tmp_path):
@@ -170,6 +172,9 @@ def test_bad_input_is_one_sentence(scfs, tiny_recipe, tmp_path):
         (("modes", tiny_recipe, "--data", tmp_path / "none"), "No folder at"),
         (("modes", tiny_recipe, "--seed", 1), "Did you mean 'seeds'"),
         (("modes", tiny_recipe, "--optim.epoch", 1), "Did you mean 'optim.epochs'"),
+        (("modes", tmp_path), "is a folder; give a recipe's name or .toml file"),
+        (("modes", tiny_recipe, "--folder", tiny_recipe), "is not a folder; choose another --folder"),
+        (("modes", tiny_recipe, "--folder", tmp_path), "holds other files and no table of scfs ablate; choose another"),
     ):
         code, _, err = scfs("ablate", *words)
         assert code == 2

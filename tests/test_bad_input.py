@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 
 def refused(answer, *parts):
@@ -31,6 +30,8 @@ def refused(answer, *parts):
         (["--method.out_dim", "-4"], ["'method.out_dim'", "greater than 0"]),
         (["--method.contrast", "moco"], ["'method.contrast'", "'moco'", "'roi-crop'"]),
         (["--views.global_scale", "0.5"], ["'views.global_scale'"]),
+        (["--views.global_scale", "0.1,1"], ["should be a list of values or 'auto'"]),
+        (["--views.global_scale", "0.1", "0.2", "1"], ["should be at most 2 values or 'auto'"]),
         (["--views.global_scale", "1", "0.5"], ["views.global_scale", "must be ascending"]),
         (["--optim.lr", "nan"], ["'optim.lr'"]),
         (["--optim.lr"], ["'optim.lr' has no value"]),
@@ -97,6 +98,7 @@ def test_pretrain_refuses(scfs, tiny_recipe, tmp_path, monkeypatch, flags, parts
         ("[optim]\nepoch = 3", ["Unknown setting 'optim.epoch'", "Did you mean 'optim.epochs'?"]),
         ("[optim]\nepochs = 'three'", ["'optim.epochs'", "'three'"]),
         ("optim = 3", ["optim"]),
+        ("[views]\nglobal_scale = [0.5]", ["'views.global_scale'", "should be one more value or 'auto'"]),
         ("[views]\nnum_local_views = 0", ["needs local views"]),
         ("", ["data.source is not set"]),
     ],
@@ -112,7 +114,13 @@ def test_recipe_mistakes(scfs, tmp_path, monkeypatch, text, parts):
 def test_recipe_that_is_not_text(scfs, tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_bytes(b"\xff\xfe\x00")
-    assert refused(scfs("pretrain", recipe), "is not valid TOML")
+    assert refused(scfs("pretrain", recipe), "is not valid TOML: it is not text")
+
+
+@pytest.mark.parametrize("content", [b"a.jpg\nb.jpg\n", b"\xff\xd8\xff"])
+def test_a_file_that_is_not_a_recipe(scfs, tmp_path, content):
+    (tmp_path / "list.txt").write_bytes(content)
+    assert refused(scfs("pretrain", tmp_path / "list.txt"), "is not a recipe", "give images as --data.source")
 
 
 @pytest.mark.parametrize("words", [[], ["missing.toml"]])
@@ -168,57 +176,18 @@ def test_resume_with_another_backbone(scfs, tiny_recipe, tmp_path):
     assert (run / "last.pt").read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04 cut short"])
-def test_knn_of_a_file_that_is_not_a_checkpoint(scfs, tmp_path, content):
-    path = tmp_path / "weights.pt"
-    path.write_bytes(content)
-    assert refused(scfs("knn", path, "--data", "scenes:8,4"), "is not a checkpoint of scfs")
-
-
-def test_knn_of_a_foreign_file(scfs, tmp_path):
-    torch.save({"model": torch.zeros(3)}, tmp_path / "weights.pt")
-    assert refused(scfs("knn", tmp_path / "weights.pt", "--data", "scenes:8,4"), "is not a checkpoint of scfs")
-
-
 @pytest.mark.parametrize(
-    ("words", "parts"),
+    "words",
     [
-        ([], ["a run folder"]),
-        (["nowhere"], ["Nothing at nowhere"]),
-        (["."], ["has no checkpoint"]),
-        (["random:resnet5000"], ["'resnet5000'"]),
-        (["random:resnet10_half"], ["random:resnet10_half is not a run", "--data"]),
-        (["random:resnet18", "--data", "nowhere"], ["No folder at nowhere"]),
-        (["random:resnet18", "--kk", "3"], ["Unknown setting 'kk'"]),
-        (["random:resnet18", "--k", "0"], ["'k'", "greater than 0"]),
+        *(["pretrain", ""], ["knn", ""], ["report", ""], ["compare", "a", ""], ["recipes", ""], ["help", ""]),
+        *(["embed", "a", "", "b.npy"], ["predict", "a", "b", ""], ["export", "a", ""], ["ablate", "modes", ""]),
     ],
 )
-def test_knn_refuses(scfs, tmp_path, monkeypatch, words, parts):
-    monkeypatch.chdir(tmp_path)
-    assert refused(scfs("knn", *words), *parts)
-
-
-def test_knn_without_labels(scfs, photos):
-    assert refused(scfs("knn", "random:resnet10_half", "--data", photos / "cats"), "have no labels")
-
-
-def test_knn_with_differing_classes(scfs, photos, tmp_path):
-    root = tmp_path / "data"
-    (root / "val").mkdir(parents=True)
-    photos.rename(root / "train")
-    (root / "train" / "cats").rename(root / "val" / "birds")
-    assert refused(scfs("knn", "random:resnet10_half", "--data", root), "differ", "birds")
-
-
-def test_unreadable_image(scfs, photos):
-    words = ("knn", "random:resnet10_half", "--data", photos, "--size", 32, "--workers", 0)
-    (photos / "cats" / "0.jpg").write_bytes(b"no image")
-    code, out, _ = scfs(*words)
-    assert code == 0
-    assert out.count("Unreadable, left out: ") == 1
-    for path in photos.glob("cats/*.jpg"):
-        path.write_bytes(b"no image")
-    assert refused(scfs(*words), "5 of 10 images cannot be read, more than the 4 allowed", "0.jpg", "3.jpg")
+def test_an_empty_name(scfs, photos, monkeypatch, words):
+    """As of a shell variable that is not set: the current folder is not meant."""
+    monkeypatch.chdir(photos)
+    assert refused(scfs(*words), "is empty; give ")
+    assert sorted(path.name for path in photos.iterdir()) == ["cats", "dogs"]
 
 
 @pytest.mark.parametrize("words", [[], ["a", "b"], ["nowhere"]])

@@ -77,6 +77,12 @@ def test_metrics_that_are_not_text(scfs, stopped):
         assert refused(scfs(*command), "metrics.jsonl is damaged", "move it away")
 
 
+def test_metrics_that_are_a_folder(scfs, stopped):
+    (stopped / "metrics.jsonl").unlink()
+    (stopped / "metrics.jsonl").mkdir()
+    assert refused(scfs("report", stopped), "metrics.jsonl is a folder; move it away")
+
+
 def test_metrics_that_are_no_rows_are_skipped(scfs, stopped):
     log = stopped / "metrics.jsonl"
     rows = [row for row in log.read_text().splitlines() if json.loads(row)["step"] <= 3]

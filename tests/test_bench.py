@@ -100,6 +100,12 @@ def test_a_page_that_cannot_be_written_is_refused_first(scfs, tmp_path):
 
 
 def test_a_bad_image_is_a_user_error(tmp_path):
-    for path in (tmp_path / "none.jpg", tmp_path):
-        with pytest.raises(UserError, match="give --image an image file"):
+    (tmp_path / "text.jpg").write_text("no image")
+    for path, reason in (
+        (tmp_path / "none.jpg", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "text.jpg", "it is not an image of a known format"),
+    ):
+        with pytest.raises(UserError) as caught:
             data.bench_data(BenchData(image=str(path)), Console(quiet=True))
+        assert str(caught.value) == f"Cannot read image {path}: {reason}; give --image an image file."

@@ -97,6 +97,14 @@ def test_a_run_without_a_record_of_auto_is_used_unchanged(tmp_path):
     shutil.rmtree(tmp_path / "old_run")
 
 
+@pytest.mark.parametrize("content", ["[3]", '[{"value": 1}]', "{"])
+def test_a_damaged_record_of_auto(trained, content):
+    (trained / "auto.json").write_text(content)
+    with pytest.raises(UserError, match=r"auto.json is damaged; "):
+        starting_point(str(trained), {})
+    starting_point(str(trained), {}, resume=True)  # which does not need it
+
+
 def test_the_demos_numbers_are_the_same_everywhere():
     header = (RECIPES / "quickstart.toml").read_text(encoding="utf-8")
     start, end = re.search(r"from ([\d.]+) % .* to ([\d.]+) %", header).groups()

@@ -31,6 +31,7 @@ from scfs.runs.results import read_results
 from scfs.runs.resume import flat
 from scfs.training.resumable import FREE
 
+ROWS = "rows.json"  # the settings of each row, in the folder of a table
 TRAINED = "trained"  # marks a finished run
 
 
@@ -72,7 +73,8 @@ def _file_name(row: TableRow) -> str:
 def _open_folder(folder: Path, rows: Sequence[TableRow], settings: Ablate) -> None:
     """Create the folder, or check that it was started with the same rows; rows and seeds may be added."""
     _check(rows, settings)
-    path = folder / "rows.json"
+    _refuse_foreign(folder)
+    path = folder / ROWS
     started, requested = read_json(path, {}), {row.name: _row_settings(row.config) for row in rows}
     for row, settings_of_row in requested.items():
         before = _row_settings(Config()) | started.get(row, settings_of_row)  # settings added since had their defaults
@@ -87,6 +89,15 @@ def _open_folder(folder: Path, rows: Sequence[TableRow], settings: Ablate) -> No
     except OSError as error:
         raise UserError(f"Cannot create {folder}: {error.strerror}; choose another --folder.") from None
     write_json(path, started | requested)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise a `UserError` for a file, or for a folder of other files, so that they are never mixed with a table."""
+    if folder.is_file():
+        raise UserError(f"{folder} is not a folder; choose another --folder.")
+    is_table = (folder / ROWS).exists() or any(folder.glob(f"*-seed*/{layout.SETTINGS}"))
+    if folder.exists() and not is_table and any(folder.iterdir()):
+        raise UserError(f"{folder} holds other files and no table of scfs ablate; choose another --folder.")
 
 
 def _check(rows: Sequence[TableRow], settings: Ablate) -> None:

@@ -136,11 +136,10 @@ def sample_jpeg() -> bytes:
 
 def _read(path: str) -> bytes:
     try:
-        encoded = Path(path).read_bytes()
-        decode(encoded, name=path)
-    except (OSError, Unreadable) as error:
-        raise UserError(f"Cannot read image {path}: {error}; give --image an image file.") from None
-    return encoded
+        decode(path)
+    except Unreadable as error:
+        raise UserError(f"{error}; give --image an image file.") from None
+    return Path(path).read_bytes()
 
 
 def _title(settings: BenchData, image: Image.Image, size: int) -> str:

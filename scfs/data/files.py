@@ -1,4 +1,5 @@
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def read_folder(root: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
         raise UserError(f"No folder at {root}; give a folder of images, another data source or 'scenes'.")
     files = index_folder(str(root))
     if not len(files.names):
-        raise UserError(f"No images under {root} (looked for {', '.join(SUFFIXES)}).")
+        raise UserError(f"No images under {root} (looked for {', '.join(SUFFIXES)}){_other_files(root)}.")
     tops = [folder.partition(b"/")[0] for folder in files.folders]  # the class folder of every folder
     used = {tops[i] for i in np.unique(files.folder_of).tolist()}
     if b"" in used:  # an image in the folder itself
@@ -50,6 +51,12 @@ def read_folder(root: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
     class_index = {name: i for i, name in enumerate(sorted(used))}
     labels = np.array([class_index.get(top, -1) for top in tops], np.int32)[files.folder_of]
     return FileSource(files, labels, tuple(map(os.fsdecode, class_index)), max_pixels=max_pixels)
+
+
+def _other_files(root: Path) -> str:
+    """What to do about a folder of other files, such as .heic; empty if it has none."""
+    kinds = Counter(path.suffix.lower() for path in root.rglob("[!.]*.*") if path.is_file())
+    return "".join(f"; convert its {n} {kind} file{'s' * (n > 1)} to one of these" for kind, n in kinds.most_common(1))
 
 
 def read_file(path: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:

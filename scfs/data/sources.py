@@ -101,6 +101,8 @@ def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXEL
         names = read_names(Path(classes).expanduser())
         train = choose_classes(train, names, origin=classes)
         val = val if val is None else choose_classes(val, names, origin=classes)
+    if train.classes == ("val",):
+        raise UserError(f"{source} has a folder val but no train beside it; add one, or give {source}/val.")
     if len(train.classes) == 1 and (val is None or val.classes == train.classes):
         raise UserError(
             f"All images under {source} are of one class ('{train.classes[0]}'), so that any network would score "
@@ -111,7 +113,8 @@ def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXEL
     if train.classes != val.classes:
         unmatched = sorted(set(train.classes) ^ set(val.classes))
         raise UserError(
-            f"The classes of the train and val images of {source} differ ({unmatched[0]!r} is in only one of them)."
+            f"The classes of the train and val images of {source} differ ({unmatched[0]!r} is in only one of them); "
+            "give both the same class folders."
         )
     return train, val
 

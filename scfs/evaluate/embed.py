@@ -14,6 +14,7 @@ from torch import Tensor
 from scfs.backbones import Backbone, load_backbone
 from scfs.data.decode import Unreadable, decode
 from scfs.data.paths import readable
+from scfs.data.skipped import show_skipped
 from scfs.data.sources import open_all
 from scfs.data.unreadable import show_left_out
 from scfs.data.views import centre_view, normalize
@@ -71,6 +72,7 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     for match in matches:
         console.print(f"{match.cosine:7.4f}  {readable(match.name)}", **_plain)
     show_left_out(found.unreadable, console)
+    show_skipped(data, console)
     return matches
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from scfs.data.paths import readable
+from scfs.data.skipped import show_skipped
 from scfs.data.sources import open_all
 from scfs.data.unreadable import show_left_out
 from scfs.distributed import choose_device, is_rank_zero, process_group
@@ -50,6 +51,7 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
     _print(console, str(classifier))
     _show(rows, out, console)
     show_left_out(found.unreadable, console)
+    show_skipped(images, console)
 
 
 def _write(out: Path, rows: Sequence[Row]) -> None:

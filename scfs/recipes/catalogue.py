@@ -37,6 +37,8 @@ def recipe_path(recipe: str, *kinds: str) -> Path:
     path = Path(recipe).expanduser()
     if path.suffix == ".toml" or path.is_file():
         return path
+    if path.is_dir():
+        raise UserError(f"{recipe} is a folder; give a recipe's name or .toml file, such as the {SETTINGS} of a run.")
     nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose one of {', '.join(names)}."
     raise UserError(f"There is no recipe, run or folder '{recipe}'; {hint}")

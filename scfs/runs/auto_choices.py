@@ -2,6 +2,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from scfs.errors import UserError
 from scfs.runs.files import read_json, write_json
 
 AUTO = "auto.json"
@@ -24,8 +25,15 @@ def with_auto_restored(settings: dict[str, dict[str, Any]], folder: Path) -> dic
     settings stay as they are.
     """
     restored = {name: dict(value) if isinstance(value, dict) else value for name, value in settings.items()}
-    for row in read_json(folder / AUTO, []):
-        section, name = row["setting"].split(".")
-        if restored.get(section, {}).get(name) == row["value"]:
+    for setting, value in _read_choices(folder / AUTO):
+        section, _, name = setting.partition(".")
+        if restored.get(section, {}).get(name) == value:
             restored[section][name] = "auto"
     return restored
+
+
+def _read_choices(path: Path) -> list[tuple[str, Any]]:
+    try:
+        return [(str(row["setting"]), row["value"]) for row in read_json(path, [])]
+    except (KeyError, TypeError):
+        raise UserError(f"{path} is damaged; restore it, or remove it to keep what `auto` chose.") from None

@@ -142,6 +142,8 @@ def metrics_lines(folder: Path) -> list[str]:
         raise UserError(
             f"{path} is damaged: it is not text; restore it, or move it away to continue without the earlier curves."
         ) from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; move it away to continue without the earlier curves.") from None
 
 
 def parse_row(line: str) -> dict[str, Any] | None:

@@ -74,8 +74,13 @@ def as_json(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
 
 
 def from_json(entries: Sequence[dict[str, Any]]) -> list[Metric]:
-    """Metrics that `as_json` wrote."""
-    return [
-        Metric(**{**entry, "interval": tuple(entry["interval"]) if entry.get("interval") else None})
-        for entry in entries
-    ]
+    """Metrics that `as_json` wrote; a `TypeError`, `KeyError` or `ValueError` if somebody else did."""
+    return [Metric(**{**entry, **_numbers(entry)}) for entry in entries]
+
+
+def _numbers(entry: dict[str, Any]) -> dict[str, Any]:
+    value, interval = float(entry["value"]), None
+    if entry.get("interval"):
+        low, high = entry["interval"]
+        interval = float(low), float(high)
+    return {"value": value, "interval": interval}

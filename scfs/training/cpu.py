@@ -1,6 +1,7 @@
 """CPU set-up of a job, threads and allocator, and its peak memory."""
 
 import ctypes
+import logging
 import resource
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from scfs.process import owns_process
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 NEVER = 2**31 - 1
 STATUS = Path("/proc/self/status")
+LEAST_LIMIT, THREADS_PER_CORE = 32, 4
+LOGGER = logging.getLogger("scfs")
 
 
 @contextmanager
@@ -28,7 +31,7 @@ def cpu_setup(device: torch.device, threads: int | str = "auto", *, keep_memory:
     """
     before = torch.get_num_threads()
     if threads != "auto":
-        torch.set_num_threads(int(threads))
+        torch.set_num_threads(usable_threads(int(threads)))
     elif owns_process():
         torch.set_num_threads(num_cores())
     if keep_memory and device.type == "cpu" and owns_process():
@@ -37,6 +40,14 @@ def cpu_setup(device: torch.device, threads: int | str = "auto", *, keep_memory:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def usable_threads(count: int) -> int:
+    """The number of threads to use: at most a few per core, since the system ends a process that starts thousands."""
+    most = max(LEAST_LIMIT, THREADS_PER_CORE * num_cores())
+    if count > most:
+        LOGGER.warning("%d threads are too many for %d cores; using %d.", count, num_cores(), most)
+    return min(count, most)
 
 
 def keep_freed_memory() -> bool:

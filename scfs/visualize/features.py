@@ -17,6 +17,7 @@ class Sample(NamedTuple):
     indices: Tensor  # (images,) in the source
     features: Tensor  # (images, C) float32, on the CPU
     labels: Tensor  # (images,); -1 where there are no classes
+    unreadable: list[str]  # name and reason of each image that was left out
 
 
 def sample_indices(num_images: int, limit: int) -> list[int]:
@@ -40,7 +41,7 @@ def sample_features(
     """
     backbone.eval()
     device = next(backbone.parameters()).device
-    indices, features, labels = [], [], []
+    indices, features, labels, unreadable = [], [], [], []
     chosen = sample_indices(len(source), limit)
     for batch in centre_loader(source, size, chosen, batch_size=64, workers=workers, pin=device.type == "cuda"):
         readable = torch.tensor([not problem for problem in batch.unreadable])
@@ -48,5 +49,6 @@ def sample_features(
         indices.append(batch.indices[readable])
         features.append(pooled.float().cpu()[readable])
         labels.append(batch.labels[readable])
+        unreadable += [problem for problem in batch.unreadable if problem]
         on_batch(len(batch.views))
-    return Sample(torch.cat(indices), torch.cat(features), torch.cat(labels))
+    return Sample(torch.cat(indices), torch.cat(features), torch.cat(labels), unreadable)

@@ -11,7 +11,7 @@ from scfs.backbones import Backbone, Loaded, load_backbone
 from scfs.config import Config
 from scfs.data.loader import num_workers
 from scfs.data.sources import Source, open_train
-from scfs.data.unreadable import readable_image
+from scfs.data.unreadable import readable_image, show_left_out
 from scfs.data.views import MultiCrop
 from scfs.distributed import choose_device
 from scfs.errors import UserError
@@ -56,6 +56,7 @@ def report(run: Path, settings: Report, console: Console) -> Path:
     page = folder / "index.html"
     page.write_text(render_page(f"Run {run.name}", summary, sections), encoding="utf-8")
     _print_paths(console, run, summary)
+    show_left_out(sample.unreadable, console)
     return page
 
 

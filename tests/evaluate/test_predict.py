@@ -42,6 +42,13 @@ def add_fine_tuned(run, name="finetune", **settings):
     return save_classifier(run / name, classifier, (name, "other"), 32)
 
 
+def test_a_probe_of_another_version(scfs, probed, photos):
+    torch.save({"scfs_checkpoint": 1, "linear": {"weight": torch.zeros(2, 256)}}, probed / "linear.pt")
+    code, _, err = scfs("predict", probed, photos)
+    assert code == 2
+    assert "linear.pt is a probe of another version of scfs; train it again" in err
+
+
 def labels_in(path):
     with path.open() as file:
         return {row["class"] for row in csv.DictReader(file)}

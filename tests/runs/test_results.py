@@ -66,7 +66,14 @@ def test_results_of_version_0_1(old_run):
     assert "figures" in json.loads((old_run / "results.json").read_text())[0]  # existing entries stay
 
 
-@pytest.mark.parametrize("content", ['[{"evaluation": "knn"}]', "[3]", '[{"figures": 3}]', '{"a": 1}', "[", "\0"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *('[{"evaluation": "knn"}]', "[3]", '[{"figures": 3}]', '{"a": 1}', "[", "\0"),
+        '[{"evaluation": "knn", "data": "photos", "metrics": [{"name": "top-1", "value": "high"}]}]',
+        '[{"evaluation": "knn", "data": "photos", "metrics": [{"name": "top-1", "value": 1, "interval": [1]}]}]',
+    ],
+)
 def test_damaged_results_are_a_user_error_and_stay(tmp_path, content):
     (tmp_path / "results.json").write_text(content)
     for call in (lambda: read_results(tmp_path), lambda: add_result(tmp_path, Result("knn", [], "photos"))):

@@ -8,7 +8,7 @@ import torch
 
 from scfs.process import own_process
 from scfs.training import cpu
-from scfs.training.cpu import cpu_setup, peak_memory
+from scfs.training.cpu import cpu_setup, peak_memory, usable_threads
 
 # Page faults of allocating and freeing 64 MB four times: the fewest of several rounds, since a heap may still grow in
 # any one of them.
@@ -48,6 +48,14 @@ def test_threads_are_set_for_a_job_and_restored(monkeypatch):
         with own_process(), cpu_setup(torch.device("cpu"), setting, keep_memory=False):
             assert torch.get_num_threads() == expected
         assert torch.get_num_threads() == 1
+
+
+def test_thousands_of_threads(monkeypatch, caplog):
+    monkeypatch.setattr(cpu, "num_cores", lambda: 3)
+    assert [usable_threads(count) for count in (1, 32, 100_000)] == [1, 32, 32]
+    assert caplog.messages == ["100000 threads are too many for 3 cores; using 32."]
+    monkeypatch.setattr(cpu, "num_cores", lambda: 64)
+    assert usable_threads(100_000) == 256
 
 
 @pytest.mark.parametrize(("platform", "expected"), [("linux", 5 * 1024), ("darwin", 5)])

@@ -1,9 +1,9 @@
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from scfs.config import Count, Epochs, Positive, PrecisionName, Temperature, as_names
-from scfs.evaluate.settings import Evaluation
+from scfs.config import Count, Epochs, Positive, PrecisionName, as_names, each_once
+from scfs.evaluate.settings import Evaluation, Rates
 
 
 class Finetune(Evaluation):
@@ -21,11 +21,12 @@ class Finetune(Evaluation):
     epochs: Epochs = 60
     steps: Count = Field(0, description="length in steps, instead of epochs; 0: by epochs")
     batch_size: Positive = Field(256, description="images per step, over all processes; at most all images")
-    rates: Annotated[tuple[Temperature, ...], BeforeValidator(as_names), Field(min_length=1)] = Field(
-        (0.003, 0.01, 0.03, 0.1), description="learning rates to try, per 256 images"
-    )
+    rates: Rates = Field((0.003, 0.01, 0.03, 0.1), description="learning rates to try, per 256 images")
     weight_decays: Annotated[
-        tuple[Annotated[float, Field(ge=0)], ...], BeforeValidator(as_names), Field(min_length=1)
+        tuple[Annotated[float, Field(ge=0)], ...],
+        BeforeValidator(as_names),
+        AfterValidator(each_once),
+        Field(min_length=1),
     ] = Field((0.0, 1e-4), description="weight decays to try with each")
     held_out: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.1, description="fraction of each class of train on which rate and weight decay are chosen"

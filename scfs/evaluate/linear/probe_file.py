@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from scfs.errors import UserError
 from scfs.runs import checkpoint
 
 NAME = "linear"
@@ -36,7 +37,10 @@ def save_probe(folder: Path, probe: Probe) -> Path:
 def read_probe(path: Path) -> Probe | None:
     """The classifier in a probe's file, or in the checkpoint of a fine-tuned network; None if it has none."""
     content: dict[str, Any] = checkpoint.load(path)
-    return Probe(**content[NAME]) if NAME in content else None
+    try:
+        return Probe(**content[NAME]) if NAME in content else None
+    except TypeError:  # other fields
+        raise UserError(f"{path} is a probe of another version of scfs; train it again with scfs linear.") from None
 
 
 def probe_files(folder: Path) -> list[Path]:

@@ -1,9 +1,9 @@
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from scfs.config import Epochs, Positive, Temperature, as_names
-from scfs.evaluate.settings import Evaluation
+from scfs.config import Epochs, Positive
+from scfs.evaluate.settings import Evaluation, Rates
 
 
 class Linear(Evaluation):
@@ -12,7 +12,7 @@ class Linear(Evaluation):
     cached: bool = Field(False, description="use features of centre crops, computed once: the quick variant, for CPUs")
     epochs: Epochs = 100
     batch_size: Positive = Field(1024, description="images per step, over all processes; at most all images")
-    rates: Annotated[tuple[Temperature, ...], BeforeValidator(as_names), Field(min_length=1)] = Field(
+    rates: Rates = Field(
         (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), description="learning rates to try, per 256 images"
     )
     held_out: Annotated[float, Field(gt=0, lt=1)] = Field(
