@@ -58,6 +58,7 @@ START = Argument(
     "RECIPE", "a recipe's name or .toml file, a run folder, or a folder of photos", True, recipe="pretrain"
 )
 TUNING = Argument("RECIPE", "a recipe for fine-tuning, by its name or .toml file", True, recipe="finetune")
+DETECTION = Argument("RECIPE", "a recipe for detection, by its name or .toml file", True, recipe="detect")
 PLANS = Argument("RECIPE", "recipes, by name or .toml file", many=True, recipe="pretrain")
 TABLE = Argument("TABLE", "a table of the paper", choices=("modes", "layers", "locals", "backbones"))
 TABLE_FILE = Argument("OUT.csv", "a file to write", True, is_path=True)
@@ -107,6 +108,12 @@ ROWS = (
         "finetune",
         "Score a backbone by fine-tuning it with all or some labels, and save the network.",
         TUNING,
+        aliases={"from": "start"},
+    ),
+    evaluation(
+        "detect",
+        "Score a backbone by training a detector of boxes and masks from it, and save the detector.",
+        DETECTION,
         aliases={"from": "start"},
     ),
     Command(

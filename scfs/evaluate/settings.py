@@ -8,20 +8,26 @@ from scfs.errors import UserError
 ARCHITECTURE = "timm model of another project's weights; empty: common ones are tried"
 
 
-class Evaluation(Settings):
-    """Settings of every evaluation of a backbone."""
+class Target(Settings):
+    """Settings of whatever scores a backbone."""
+
+    data: str = ""
+    backbone: str = Field("", description=ARCHITECTURE)
+    network: Literal["teacher", "student"] = "teacher"
+    workers: Count | Auto = "auto"
+    device: str = "auto"
+    seed: Seed = Field(0, description="seed of everything random: held-out images, order, crops, random weights")
+
+
+class Evaluation(Target):
+    """Settings of every evaluation on labelled images."""
 
     data: str = Field(
         "", description="labelled images, such as a folder of class folders; empty: the run's own, if they have labels"
     )
     classes: str = Field("", description="file naming the class folders to use, one per line; empty: all")
-    backbone: str = Field("", description=ARCHITECTURE)
     size: Side | Auto = Field("auto", description="side of the evaluated centre crop; auto: as in training, or 224")
-    network: Literal["teacher", "student"] = "teacher"
     batch_size: Positive = 128
-    workers: Count | Auto = "auto"
-    device: str = "auto"
-    seed: Seed = Field(0, description="seed of everything random: held-out images, order, crops, random weights")
 
 
 class Predict(Settings):
