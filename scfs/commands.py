@@ -61,7 +61,7 @@ TUNING = Argument("RECIPE", "a recipe for fine-tuning, by its name or .toml file
 DETECTION = Argument("RECIPE", "a recipe for detection, by its name or .toml file", True, recipe="detect")
 PLANS = Argument("RECIPE", "recipes, by name or .toml file", many=True, recipe="pretrain")
 TABLE = Argument("TABLE", "a table of the paper", choices=("modes", "layers", "locals", "backbones"))
-TABLE_FILE = Argument("OUT.csv", "a file to write", True, is_path=True)
+PREDICTIONS = Argument("OUT", "a .csv file to write; of a detector, a .json file in COCO's format", True, is_path=True)
 FEATURE_FILE = Argument("OUT", "a .npy or .parquet file to write", True, is_path=True)
 MODEL_FILE = Argument(
     "OUT",
@@ -118,8 +118,8 @@ ROWS = (
     ),
     Command(
         "predict",
-        "Predict the class of each image with what linear or finetune saved.",
-        (RUN, SOURCE, TABLE_FILE),
+        "Predict classes with what linear or finetune saved, or objects with what detect saved.",
+        (RUN, SOURCE, PREDICTIONS),
         settings="scfs.evaluate.settings:Predict",
         job="scfs.evaluate.predict:predict",
     ),

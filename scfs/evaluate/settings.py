@@ -31,7 +31,9 @@ class Evaluation(Target):
 
 
 class Predict(Settings):
-    """How a trained probe is applied."""
+    """How a trained classifier or detector is applied."""
+
+    show: Count = Field(8, description="images to draw beside OUT.json, with the objects found in them (detectors only)")
 
     network: Literal["teacher", "student"] = "teacher"
     batch_size: Positive = 128

@@ -1,7 +1,5 @@
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import Progress
@@ -20,7 +18,8 @@ class Found(NamedTuple):
     """What a detector found in every image that can be read."""
 
     indices: list[int]  # of the images, in the source
-    detections: list[Detections]  # of each of them
+    sizes: list[tuple[int, int]]  # of each of them: width, height
+    detections: list[Detections]  # in each of them
     unreadable: list[str]  # name and reason of each other image
 
 
@@ -34,18 +33,18 @@ def find_objects(
     images = single_images(
         ScoredDataset(source, shard), workers=num_workers(workers, device), pin=device.type == "cuda"
     )
-    found, unreadable = dict[int, Detections](), list[str]()
+    found, unreadable = dict[int, tuple[tuple[int, int], Detections]](), list[str]()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         for scored in progress.track(images, total=len(shard), description="objects"):
             if scored.unreadable:
                 unreadable.append(scored.unreadable)
                 continue
             [output] = detector([scored.image.to(device).float() / 255])
-            found[int(scored.index)] = _as_detections(output)
-    everywhere = {index: each for there in gather(found) for index, each in there.items()}
-    indices = sorted(everywhere)
-    problems = [problem for there in gather(unreadable) for problem in there]
-    return Found(indices, [everywhere[index] for index in indices], problems)
+            height, width = scored.image.shape[1:]
+            found[int(scored.index)] = (width, height), _as_detections(output)
+    everywhere = dict(sorted((index, each) for there in gather(found) for index, each in there.items()))
+    sizes, detections = ([each[part] for each in everywhere.values()] for part in (0, 1))
+    return Found([*everywhere], sizes, detections, [problem for there in gather(unreadable) for problem in there])
 
 
 def _as_detections(output: dict[str, Tensor]) -> Detections:

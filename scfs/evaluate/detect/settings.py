@@ -7,7 +7,7 @@ from scfs.errors import UserError
 from scfs.evaluate.detect.names import DetectorName
 from scfs.evaluate.settings import Target
 
-Fractions = tuple[Annotated[float, Field(gt=0, lt=1)], ...]
+Fractions = Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], BeforeValidator(as_names)]
 
 
 class Detect(Target):
