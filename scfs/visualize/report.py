@@ -25,6 +25,7 @@ from scfs.visualize.pictures import save_attention, save_neighbours, save_projec
 from scfs.visualize.projection import project
 from scfs.visualize.sections import curve_sections, result_sections, setting_section
 from scfs.visualize.settings import Report
+from scfs.visualize.task_report import report_task, task_of
 
 NUM_IMAGES, NUM_QUERIES, NUM_NEIGHBOURS = 6, 2, 6
 NUM_FEATURES = 2048  # images at most for neighbours and projection
@@ -33,6 +34,8 @@ THUMBNAIL = 128  # pixels
 
 def report(run: Path, settings: Report, console: Console) -> Path:
     """Write an HTML page with pictures of what a run learned: the `scfs report` command. Returns the page."""
+    if (run / SETTINGS).is_file() and (task := task_of(run)):
+        return report_task(run, task, settings.data, console)
     config = _read_settings(run)
     source = _open_images(run, config, settings.data)
     device = choose_device("auto")
@@ -59,10 +62,7 @@ def report(run: Path, settings: Report, console: Console) -> Path:
 def _read_settings(run: Path) -> Config:
     if not (run / SETTINGS).is_file():
         raise UserError(f"{run} is not a run folder (it has no {SETTINGS}).")
-    values = read_toml(run / SETTINGS)
-    if "finetune" in values:
-        raise UserError(f"{run} was trained with labels; reports are for pre-training runs: give such a folder.")
-    return check(Config, values)
+    return check(Config, read_toml(run / SETTINGS))
 
 
 def _open_images(run: Path, config: Config, moved_to: str) -> Source:

@@ -14,6 +14,7 @@ from scfs.data.unreadable import refuse_unreadable, show_left_out
 from scfs.evaluate.detect.coco_metrics import coco_metrics
 from scfs.evaluate.detect.detector_file import TrainedDetector, save_detector
 from scfs.evaluate.detect.models import DetectorSpec, build_detector
+from scfs.evaluate.detect.pictures import draw_scored
 from scfs.evaluate.detect.plan import resolve_spec
 from scfs.evaluate.detect.scoring import Found, find_objects
 from scfs.evaluate.detect.settings import Detect
@@ -28,6 +29,8 @@ from scfs.runs.metric import Metric
 from scfs.runs.results import record, results_folder
 from scfs.training.cpu import cpu_setup
 from scfs.training.resumable import TrainingFiles
+
+PICTURE = "detections.png"
 
 
 def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
@@ -54,13 +57,16 @@ def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
         metrics, details = (voc_metrics if _is_voc(settings) else coco_metrics)(scored, found.detections)
 
         def save() -> None:
-            console.print(metrics_table({spec.name: metrics}))
+            console.print(metrics_table(_rows(metrics, spec)))
             variant = f"{spec.name}, from scratch" if settings.start == "scratch" else spec.name
             result = eval_target.result("detect", metrics, work, start=start, variant=variant, details=details)
             for place in (recorded_in, folder):
                 record(place, result, console)
             trained = TrainedDetector(detector, spec, train.object_classes, train.category_ids)
             console.print(f"detector {save_detector(folder, trained, backbone)}", highlight=False, soft_wrap=True)
+            if settings.show:
+                draw_scored(folder / PICTURE, scored, found.detections, settings.show)
+                console.print(f"picture  {folder / PICTURE}", highlight=False, soft_wrap=True)
 
         distributed.on_rank_zero(save)
         files.remove_state()
@@ -106,6 +112,12 @@ def _readable(val: AnnotatedSource, found: Found, console: Console) -> Annotated
     refuse_unreadable(found.unreadable, len(val))
     show_left_out(found.unreadable, console)
     return AnnotatedSubset(val, found.indices) if found.unreadable else val
+
+
+def _rows(metrics: list[Metric], spec: DetectorSpec) -> dict[str, list[Metric]]:
+    """Rows of a table: COCO's metrics of boxes and of masks, or VOC's."""
+    kinds = {kind: [each for each in metrics if each.name.startswith(f"{kind} ")] for kind in ("box", "mask")}
+    return {kind: each for kind, each in kinds.items() if each} or {spec.name: metrics}
 
 
 def _is_voc(settings: Detect) -> bool:
