@@ -107,6 +107,12 @@ def test_the_object_with_the_best_overlap_decides():
     assert by_name(metrics)["AP50 (area)"].value == 0.0
 
 
+def test_of_equal_overlaps_the_first_object_decides():
+    for difficult, value in (([0, 1], 1.0), ([1, 0], 0.0)):
+        metrics, _ = voc_metrics(OneClass([A, A], difficult), cats(A))
+        assert by_name(metrics)["AP50 (area)"].value == value
+
+
 def test_pixels_are_counted_with_the_last_one():
     """Of 10 x 10 and 10 x 5 pixels the IoU is exactly 0.5, which is not above it; of 10 x 6, it is."""
     source = OneClass([(0, 0, 10, 10)], [0])
