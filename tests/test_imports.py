@@ -40,7 +40,7 @@ ARROWS = {
     "training": {"runs", "distributed", "process"},
     "evaluate": {
         *("config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"),
-        "visualize.detections",
+        *("preprocessing", "visualize.detections"),
     },
     "ablate": {
         *("config", "recipe", "backbones", "data", "evaluate", "training", "runs", "distributed", "pretraining"),

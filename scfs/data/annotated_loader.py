@@ -90,7 +90,7 @@ def collate(samples: Sequence[tuple[AnnotatedImage, str]]) -> AnnotatedBatch:
 class ScoredImage(NamedTuple):
     """An image to find objects in."""
 
-    index: int  # in the source
+    number: int  # its index in the source
     image: Tensor  # (3, H, W) uint8; a single black pixel where it is unreadable
     unreadable: str  # why it cannot be read; empty if it can
 

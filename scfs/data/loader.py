@@ -144,8 +144,11 @@ class CropDataset(Dataset[LabelledViews]):
 class TrainingDataset(Protocol):
     """Samples of (epoch, index), a function of the seed too. Their batches list what could not be read."""
 
-    source: Source
-    seed: int
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def seed(self) -> int: ...
 
     def __getitem__(self, key: tuple[int, int]) -> Any: ...
 

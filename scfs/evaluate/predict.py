@@ -29,7 +29,8 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
     The folder of a detector finds objects instead.
     """
     if task_settings(Path(run), "detect"):
-        return predict_objects(Path(run), images, out, settings, console)
+        predict_objects(Path(run), images, out, settings, console)
+        return
     if out is not None:
         check_new(out)
     device = choose_device(settings.device)

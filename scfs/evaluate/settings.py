@@ -33,12 +33,11 @@ class Evaluation(Target):
 class Predict(Settings):
     """How a trained classifier or detector is applied."""
 
-    show: Count = Field(8, description="images to draw beside OUT.json, with the objects found in them (detectors only)")
-
     network: Literal["teacher", "student"] = "teacher"
     batch_size: Positive = 128
     workers: Count | Auto = "auto"
     device: str = "auto"
+    show: Count = Field(8, description="images to draw beside a detector's OUT.json, with what was found in them")
 
 
 class Embed(Settings):

@@ -35,6 +35,9 @@ class DrawnObjects(NamedTuple):
     masks: NDArray[np.bool_] | None = None  # (N, H, W)
 
 
+NOTHING = DrawnObjects(np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
+
+
 class _Mark(NamedTuple):
     """How one object is drawn, in pixels of the drawing."""
 
@@ -52,23 +55,25 @@ Rect = tuple[float, float, float, float]  # x0 y0 x1 y1 in pixels of the drawing
 def save_detections(
     path: Path,
     images: Sequence[Image.Image],
-    truths: Sequence[DrawnObjects],
+    truths: Sequence[DrawnObjects] | None,
     founds: Sequence[DrawnObjects],
     classes: Sequence[str],
     *,
     min_score: float = 0.5,
 ) -> None:
-    """Each row: an image with its objects, then with the predictions that have at least this score.
+    """Each row: an image with its objects, if they are known, then with the predictions that have at least this score.
 
     Images are drawn with the same longer side, whatever their size. Every class has one colour in the whole picture;
     with more classes than colours, also another line around its boxes.
     """
+    first = "image" if truths is None else "ground truth: {}"
+    truths = [NOTHING for _ in images] if truths is None else truths
     founds = [_with_score(found, min_score) for found in founds]
     styles = _styles([*truths, *founds])
     sizes = [_drawn_size(image) for image in images]
     figure, cells = _grid(sizes)
     for image, truth, found, size, row in zip(images, truths, founds, sizes, cells, strict=True):
-        titles = f"ground truth: {_count(truth)}", f"predictions with score {min_score:g} or more: {_count(found)}"
+        titles = first.format(_count(truth)), f"predictions with score {min_score:g} or more: {_count(found)}"
         for cell, objects, title in zip(row, (truth, found), titles, strict=True):
             drawn = image.convert("RGB").resize(size, Image.Resampling.BICUBIC)
             _draw(cell, drawn, _marks(objects, image.size, size, classes, styles))

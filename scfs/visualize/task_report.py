@@ -2,15 +2,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from scfs.data.annotations import AnnotatedSubset
 from scfs.data.sources import open_annotated
 from scfs.distributed import choose_device
 from scfs.errors import UserError
 from scfs.evaluate.detect.detector_file import read_detector
 from scfs.evaluate.detect.pictures import draw_scored
 from scfs.evaluate.detect.scoring import find_objects
-from scfs.data.annotations import AnnotatedSubset
-from scfs.runs.layout import LAST, REPORT, SETTINGS, read_metrics
 from scfs.recipe import read_toml
+from scfs.runs.layout import LAST, REPORT, SETTINGS, read_metrics
 from scfs.runs.results import read_results
 from scfs.visualize.page import Section, render_page
 from scfs.visualize.sections import curve_sections, result_sections, setting_section

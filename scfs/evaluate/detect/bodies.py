@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import torch.nn.functional as F
-from timm.layers import LayerNorm2d
+from timm.layers.norm import LayerNorm2d
 from timm.models.resnet import ResNet
 from torch import Tensor, nn
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool

@@ -6,8 +6,6 @@ import numpy as np
 from faster_coco_eval.core import mask as coco_masks
 from numpy.typing import NDArray
 
-from scfs.data.sources import AnnotatedSource
-
 # N detections in an image, H W height and width of the image
 
 
@@ -50,12 +48,12 @@ def coco_boxes(boxes: NDArray[np.float32]) -> list[list[float]]:
     return np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1).tolist()
 
 
-def as_coco(source: AnnotatedSource, index: int, found: Detections) -> list[dict[str, Any]]:
-    """The detections in an image of a source as entries of COCO's result files."""
-    image_id, boxes = source.image_id(index), coco_boxes(found.boxes)
+def as_coco(found: Detections, *, image_id: int, category_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """The detections in an image as entries of COCO's result files; category_ids: of the classes."""
+    rows = zip(found.labels.tolist(), coco_boxes(found.boxes), found.scores.tolist(), strict=True)
     entries: list[dict[str, Any]] = [
-        {"image_id": image_id, "category_id": source.category_ids[label], "bbox": box, "score": score}
-        for label, box, score in zip(found.labels.tolist(), boxes, found.scores.tolist(), strict=True)
+        {"image_id": image_id, "category_id": category_ids[label], "bbox": box, "score": score}
+        for label, box, score in rows
     ]
     if found.masks is not None:
         for entry, mask in zip(entries, found.masks, strict=True):

@@ -97,5 +97,5 @@ def as_target(annotated: AnnotatedImage, device: torch.device) -> dict[str, Tens
 
 
 def _logged(name: str) -> str:
-    """torchvision's loss_rpn_box_reg is loss/rpn_box_reg in logs."""
+    """Torchvision's loss_rpn_box_reg is loss/rpn_box_reg in logs."""
     return name.replace("loss_", "loss/", 1)

@@ -1,6 +1,5 @@
 """Detectors composed of torchvision's parts, with batch norms in every new layer as in MoCo's protocol."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,11 +95,11 @@ def _pyramid(backbone: Backbone, spec: DetectorSpec, options: dict[str, Any]) ->
     )
 
 
-def _as_float32(module: nn.Module, args: Any, output: Any) -> Any:  # noqa: ARG001
+def _as_float32(module: nn.Module, args: Any, output: Any) -> Any:
     """A hook: what boxes and losses are computed from is float32, also under autocast."""
     if isinstance(output, Tensor):
         return output.float()
-    return type(output)(_as_float32(module, args, each) for each in output) if isinstance(output, Sequence) else output
+    return tuple(_as_float32(module, args, each) for each in output)
 
 
 def backbone_state(detector: FasterRCNN) -> dict[str, Tensor]:

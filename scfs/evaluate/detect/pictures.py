@@ -4,7 +4,7 @@ from pathlib import Path
 from scfs.data.sources import AnnotatedSource, Source
 from scfs.evaluate.detect.detections import Detections, decode_masks
 from scfs.evaluate.detect.scoring import Found
-from scfs.visualize.detections import DrawnObjects, save_detections, save_found
+from scfs.visualize.detections import DrawnObjects, save_detections
 
 
 def draw_scored(path: Path, source: AnnotatedSource, found: Sequence[Detections], count: int) -> None:
@@ -22,7 +22,7 @@ def draw_scored(path: Path, source: AnnotatedSource, found: Sequence[Detections]
 def draw_found(path: Path, source: Source, found: Found, classes: Sequence[str], count: int) -> None:
     """Draw what was found in the first images of a source."""
     images = [source.image(index) for index in found.indices[:count]]
-    save_found(path, images, [_drawn(each) for each in found.detections[:count]], classes)
+    save_detections(path, images, None, [_drawn(each) for each in found.detections[:count]], classes)
 
 
 def _truth(source: AnnotatedSource, index: int) -> DrawnObjects:

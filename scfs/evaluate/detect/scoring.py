@@ -1,4 +1,4 @@
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from rich.console import Console
@@ -41,10 +41,11 @@ def find_objects(
                 continue
             [output] = detector([scored.image.to(device).float() / 255])
             height, width = scored.image.shape[1:]
-            found[int(scored.index)] = (width, height), _as_detections(output)
-    everywhere = dict(sorted((index, each) for there in gather(found) for index, each in there.items()))
-    sizes, detections = ([each[part] for each in everywhere.values()] for part in (0, 1))
-    return Found([*everywhere], sizes, detections, [problem for there in gather(unreadable) for problem in there])
+            found[int(scored.number)] = (width, height), _as_detections(output)
+    everywhere = {index: each for there in gather(found) for index, each in there.items()}
+    indices = sorted(everywhere)
+    sizes, detections = [everywhere[index][0] for index in indices], [everywhere[index][1] for index in indices]
+    return Found(indices, sizes, detections, [problem for there in gather(unreadable) for problem in there])
 
 
 def _as_detections(output: dict[str, Tensor]) -> Detections:

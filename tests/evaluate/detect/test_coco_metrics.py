@@ -47,7 +47,12 @@ def truth_of(source):
 
 def results_of(source, found):
     """Through JSON, as from a result file."""
-    return json.loads(json.dumps([entry for i, each in enumerate(found) for entry in as_coco(source, i, each)]))
+    entries = [
+        entry
+        for i, each in enumerate(found)
+        for entry in as_coco(each, image_id=source.image_id(i), category_ids=source.category_ids)
+    ]
+    return json.loads(json.dumps(entries))
 
 
 def pycocotools(truth, results, kind):

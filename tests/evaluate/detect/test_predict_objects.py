@@ -12,10 +12,12 @@ def detector(scfs, tmp_path):
     folder = tmp_path / "detector"
     code, _, err = scfs("detect", "random:resnet10_half", "--data", "scenes:6,4", *QUICK, "--show", 2, "--out", folder)
     assert code == 0, err
-    assert Image.open(folder / "detections.png").width > 300
+    with Image.open(folder / "detections.png") as picture:
+        assert picture.width > 300
     return folder
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of pycocotools, in NumPy 2
 def test_objects_are_written_as_coco_and_drawn(scfs, detector, photos, tmp_path):
     out = tmp_path / "found.json"
     (photos / "cats" / "broken.jpg").write_bytes(b"no photo")
