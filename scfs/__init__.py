@@ -8,6 +8,7 @@ from scfs.errors import UserError
 if TYPE_CHECKING:
     from scfs.api import (
         PretrainedBackbone,
+        detect,
         embed,
         export,
         finetune,
@@ -24,6 +25,7 @@ __all__ = [
     "PretrainedBackbone",
     "UserError",
     "__version__",
+    "detect",
     "embed",
     "export",
     "finetune",

@@ -13,6 +13,8 @@ import torch
 
 from scfs.config import Config
 from scfs.console import LoggingConsole
+from scfs.evaluate.detect.job import detect as detect_job
+from scfs.evaluate.detect.settings import Detect
 from scfs.evaluate.embed import Match
 from scfs.evaluate.embed import embed as embed_job
 from scfs.evaluate.finetune.job import finetune as finetune_job
@@ -34,6 +36,7 @@ from scfs.visualize.settings import Report
 
 __all__ = [
     "PretrainedBackbone",
+    "detect",
     "embed",
     "export",
     "finetune",
@@ -83,6 +86,13 @@ def finetune(target: str | Path, recipe: str | Path | None = None, **settings: A
     values = {} if recipe is None else read_recipe(str(recipe), "finetune").values
     with _restore_torch_state():
         return finetune_job(str(target), check(Finetune, values, settings), LoggingConsole())
+
+
+def detect(target: str | Path, recipe: str | Path | None = None, **settings: Any) -> list[Metric]:
+    """Score a backbone by training a detector of boxes and masks from it, and save the detector."""
+    values = {} if recipe is None else read_recipe(str(recipe), "detect").values
+    with _restore_torch_state():
+        return detect_job(str(target), check(Detect, values, settings), LoggingConsole())
 
 
 def embed(target: str | Path, source: str | Path, out: str | Path | None = None, **settings: Any) -> list[Match]:

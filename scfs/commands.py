@@ -58,9 +58,10 @@ START = Argument(
     "RECIPE", "a recipe's name or .toml file, a run folder, or a folder of photos", True, recipe="pretrain"
 )
 TUNING = Argument("RECIPE", "a recipe for fine-tuning, by its name or .toml file", True, recipe="finetune")
+DETECTION = Argument("RECIPE", "a recipe for detection, by its name or .toml file", True, recipe="detect")
 PLANS = Argument("RECIPE", "recipes, by name or .toml file", many=True, recipe="pretrain")
 TABLE = Argument("TABLE", "a table of the paper", choices=("modes", "layers", "locals", "backbones"))
-TABLE_FILE = Argument("OUT.csv", "a file to write", True, is_path=True)
+PREDICTIONS = Argument("OUT", "a .csv file to write; of a detector, a .json file in COCO's format", True, is_path=True)
 FEATURE_FILE = Argument("OUT", "a .npy or .parquet file to write", True, is_path=True)
 MODEL_FILE = Argument(
     "OUT",
@@ -109,10 +110,16 @@ ROWS = (
         TUNING,
         aliases={"from": "start"},
     ),
+    evaluation(
+        "detect",
+        "Score a backbone by training a detector of boxes and masks from it, and save the detector.",
+        DETECTION,
+        aliases={"from": "start"},
+    ),
     Command(
         "predict",
-        "Predict the class of each image with what linear or finetune saved.",
-        (RUN, SOURCE, TABLE_FILE),
+        "Predict classes with what linear or finetune saved, or objects with what detect saved.",
+        (RUN, SOURCE, PREDICTIONS),
         settings="scfs.evaluate.settings:Predict",
         job="scfs.evaluate.predict:predict",
     ),

@@ -38,7 +38,10 @@ ARROWS = {
     "data": {"distributed", "preprocessing", "view_batch", "runs.files"},
     "runs": {"", "distributed"},
     "training": {"runs", "distributed", "process"},
-    "evaluate": {"config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"},
+    "evaluate": {
+        *("config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"),
+        *("preprocessing", "visualize.detections"),
+    },
     "ablate": {
         *("config", "recipe", "backbones", "data", "evaluate", "training", "runs", "distributed", "pretraining"),
         "markdown",
@@ -122,7 +125,7 @@ def test_the_method_imports_neither_opencv_nor_data():
 
 def test_computing_is_apart_from_drawing():
     """In visualize/, what draws imports no network and no data, and nothing else imports matplotlib."""
-    drawing = {"visualize.pictures", "visualize.curves"}
+    drawing = {"visualize.pictures", "visualize.curves", "visualize.detections"}
     for path, module in files():
         if module.startswith("visualize."):
             draws = "matplotlib" in path.read_text(encoding="utf-8")
@@ -133,7 +136,10 @@ def test_computing_is_apart_from_drawing():
 
 
 def test_settings_stay_in_the_packages_of_jobs():
-    plain = {"data", "training", "runs", "weights", "backbones", "distributed", "visualize.pictures"}
+    plain = {
+        *("data", "training", "runs", "weights", "backbones", "distributed"),
+        *("visualize.pictures", "visualize.detections"),
+    }
     for path, module in files():
         if module in plain or module.split(".")[0] in plain:
             assert not {t for t in imports_of(path) if t == "config" or t.endswith("settings")}, module

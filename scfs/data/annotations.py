@@ -5,7 +5,7 @@ The objects of all images are in a few arrays, which loader processes share; eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -191,7 +191,7 @@ class AnnotatedFiles(FileSource):
 class AnnotatedSubset:
     """Some images of an annotated source."""
 
-    def __init__(self, source: AnnotatedSource, members: NDArray[np.int64]):
+    def __init__(self, source: AnnotatedSource, members: Sequence[int] | NDArray[np.int64]):
         self.source, self.members = source, members
         self.classes, self.object_classes = source.classes, source.object_classes
         self.category_ids, self.has_masks, self.notes = source.category_ids, source.has_masks, source.notes

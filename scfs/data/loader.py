@@ -1,7 +1,7 @@
 import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import cv2
 import numpy as np
@@ -142,8 +142,20 @@ class CropDataset(Dataset[LabelledViews]):
         return LabelledViews(found, view, self.source.label(found), "".join(unreadable[:1]))  # type: ignore[arg-type]
 
 
-def crop_batches(
-    dataset: CropDataset,
+class TrainingDataset(Protocol):
+    """Samples of (epoch, index), a function of the seed too. Their batches list what could not be read."""
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    def __getitem__(self, key: tuple[int, int]) -> Any: ...
+
+
+def training_batches(
+    dataset: TrainingDataset,
     *,
     batch_size: int,
     epochs: int,
@@ -151,8 +163,10 @@ def crop_batches(
     workers: int | str,
     device: torch.device,
     on_unreadable: Callable[[str], object],
-) -> Iterator[LabelledViews]:
-    """Yield this process's shard of every step's batch, in one pass.
+    micro_batches: int = 1,
+    collate: Callable[[list[Any]], Any] | None = None,
+) -> Iterator[Any]:
+    """Yield this process's shard of every step's batch, or of each of its micro-batches, in one pass.
 
     `on_unreadable` is called in every process, once for each image that any process cannot read; too many are an error.
     """
@@ -163,14 +177,14 @@ def crop_batches(
         epochs,
         seed=dataset.seed,
         start_step=start_step,
+        micro_batches=micro_batches,
         rank=rank(),
         world_size=world_size(),
     )
-    options, unreadable = (
-        _options(num_workers(workers, device), device.type == "cuda"),
-        UnreadableImages(len(dataset.source)),
-    )
-    for batch in _iterate(DataLoader(dataset, batch_sampler=sampler, **options)):
+    options = _options(num_workers(workers, device), device.type == "cuda")
+    loader = DataLoader[Any](dataset, batch_sampler=sampler, collate_fn=collate, **options)  # type: ignore[arg-type]
+    unreadable = UnreadableImages(len(dataset.source))
+    for batch in _iterate(loader):
         here = {problem for problem in batch.unreadable if problem} - unreadable.reported
         if any(sum_counts(len(here))):
             for problem in unreadable.add(problem for there in gather(here) for problem in there):
@@ -196,6 +210,11 @@ def centre_loader(
 ) -> Iterator[CentreViews]:
     """The images at the given indices, once and in order."""
     return _iterate(DataLoader(CentreDataset(source, size, indices), batch_size=batch_size, **_options(workers, pin)))
+
+
+def single_images(dataset: Dataset[Any], *, workers: int, pin: bool) -> Iterator[Any]:
+    """The samples of a dataset one by one, in order."""
+    return _iterate(DataLoader(dataset, batch_size=None, **_options(workers, pin)))
 
 
 def num_workers(setting: int | str, device: torch.device) -> int:

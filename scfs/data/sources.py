@@ -119,6 +119,12 @@ def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXEL
     return train, val
 
 
+def has_objects(source: str) -> bool:
+    """Whether the images of a source come with boxes, so that `open_annotated` opens it."""
+    kind, colon, _ = source.partition(":")
+    return kind == "scenes" or (bool(colon) and kind in ANNOTATED)
+
+
 def open_annotated(source: str, *, max_pixels: int = MAX_PIXELS) -> tuple[AnnotatedSource, AnnotatedSource]:
     """Images with boxes and perhaps masks, for training and for evaluation."""
     if (sizes := _scene_sizes(source)) is not None:

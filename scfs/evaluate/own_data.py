@@ -2,14 +2,15 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from scfs.data.sources import open_train
+from scfs.data.sources import has_objects, open_train
 from scfs.errors import UserError
-from scfs.evaluate.settings import Evaluation
+from scfs.evaluate.settings import Evaluation, Target
 from scfs.recipe import read_toml
 from scfs.runs.layout import SETTINGS
 from scfs.runs.results import run_of
 
 AnyEvaluation = TypeVar("AnyEvaluation", bound=Evaluation)
+AnyTarget = TypeVar("AnyTarget", bound=Target)
 
 
 def with_data(target: str, settings: AnyEvaluation, console: Console) -> AnyEvaluation:
@@ -35,9 +36,23 @@ def with_data(target: str, settings: AnyEvaluation, console: Console) -> AnyEval
     return settings.model_copy(update={"data": source, "classes": classes})
 
 
+def with_annotated_data(target: str, settings: AnyTarget, console: Console) -> AnyTarget:
+    """The settings with the run's own images where none are given; these need boxes."""
+    run = run_of(target)
+    source = "" if run is None else _trained_on(read_toml(run / SETTINGS))[0]
+    if settings.data:
+        return settings
+    if not has_objects(source):
+        where = f"{source}, which has no boxes" if source else "images that are not known"
+        raise UserError(f"{target} was trained on {where}; give images with --data: scenes, voc:DIR or coco:DIR.")
+    console.print(f"No --data given: using the run's own images, {source}.", highlight=False, soft_wrap=True)
+    return settings.model_copy(update={"data": source})
+
+
 def _trained_on(values: dict[str, dict[str, str]]) -> tuple[str, str]:
-    """The source of a run's images and its class list, of pre-training or of fine-tuning."""
-    if "finetune" in values:
-        return values["finetune"].get("data", ""), values["finetune"].get("classes", "")
+    """The source of a run's images and its class list, of pre-training or of training with labels."""
+    for task in ("finetune", "detect"):
+        if task in values:
+            return values[task].get("data", ""), values[task].get("classes", "")
     data = values.get("data", {})
     return data.get("source", ""), data.get("classes", "")

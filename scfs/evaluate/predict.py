@@ -10,10 +10,12 @@ from scfs.data.skipped import show_skipped
 from scfs.data.sources import open_all
 from scfs.data.unreadable import show_left_out
 from scfs.distributed import choose_device, is_rank_zero, process_group
+from scfs.evaluate.detect.predicting import predict_objects
 from scfs.evaluate.features import extract_readable
 from scfs.evaluate.linear.features import ProbeFeatures
 from scfs.evaluate.settings import Predict
 from scfs.evaluate.trained_classifier import find_classifier
+from scfs.evaluate.training_folder import task_settings
 from scfs.runs.files import check_new, write_new
 from scfs.training.cpu import cpu_setup
 
@@ -23,7 +25,13 @@ Row = tuple[str, str, str]
 
 
 def predict(run: str, images: str, out: Path | None, settings: Predict, console: Console) -> None:
-    """Predict the class of each image with a run's newest trained classifier: the `scfs predict` command."""
+    """Predict the class of each image with a run's newest trained classifier: the `scfs predict` command.
+
+    The folder of a detector finds objects instead.
+    """
+    if task_settings(Path(run), "detect"):
+        predict_objects(Path(run), images, out, settings, console)
+        return
     if out is not None:
         check_new(out)
     device = choose_device(settings.device)

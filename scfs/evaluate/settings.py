@@ -9,29 +9,36 @@ Rates = Annotated[tuple[Temperature, ...], BeforeValidator(as_names), AfterValid
 ARCHITECTURE = "timm model of another project's weights; empty: common ones are tried"
 
 
-class Evaluation(Settings):
-    """Settings of every evaluation of a backbone."""
+class Target(Settings):
+    """Settings of whatever scores a backbone."""
 
-    data: str = Field(
-        "", description="labelled images, such as a folder of class folders; empty: the run's own, if they have labels"
-    )
-    classes: str = Field("", description="file naming the class folders to use, one per line; empty: all")
+    data: str = ""
     backbone: str = Field("", description=ARCHITECTURE)
-    size: Side | Auto = Field("auto", description="side of the evaluated centre crop; auto: as in training, or 224")
     network: Literal["teacher", "student"] = "teacher"
-    batch_size: Positive = 128
     workers: Count | Auto = "auto"
     device: str = "auto"
     seed: Seed = Field(0, description="seed of everything random: held-out images, order, crops, random weights")
 
 
+class Evaluation(Target):
+    """Settings of every evaluation on labelled images."""
+
+    data: str = Field(
+        "", description="labelled images, such as a folder of class folders; empty: the run's own, if they have labels"
+    )
+    classes: str = Field("", description="file naming the class folders to use, one per line; empty: all")
+    size: Side | Auto = Field("auto", description="side of the evaluated centre crop; auto: as in training, or 224")
+    batch_size: Positive = 128
+
+
 class Predict(Settings):
-    """How a trained probe is applied."""
+    """How a trained classifier or detector is applied."""
 
     network: Literal["teacher", "student"] = "teacher"
     batch_size: Positive = 128
     workers: Count | Auto = "auto"
     device: str = "auto"
+    show: Count = Field(8, description="images to draw beside a detector's OUT.json, with what was found in them")
 
 
 class Embed(Settings):

@@ -12,7 +12,7 @@ from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
 from scfs.evaluate.features import Extracted, extract_with_progress
 from scfs.evaluate.knn.layers import LayerFeatures
-from scfs.evaluate.settings import Evaluation
+from scfs.evaluate.settings import Evaluation, Target
 from scfs.runs.files import digest_of
 from scfs.runs.layout import environment
 from scfs.runs.metric import Metric
@@ -34,7 +34,7 @@ class EvalTarget:
     def classes(self) -> tuple[str, ...]:
         return self.train.classes
 
-    def resolved(self, settings: Evaluation) -> dict[str, Any]:
+    def resolved(self, settings: Target) -> dict[str, Any]:
         """The settings and what they resolved to: weights, size, numbers of images. If equal, the work is the same."""
         resolved = {
             "target": self.target,

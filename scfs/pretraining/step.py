@@ -13,10 +13,11 @@ from scfs.distributed import mean_over_processes, no_sync, rank, sum_over_proces
 from scfs.method.heads import ProjectionHead
 from scfs.method.losses import spread
 from scfs.method.scfs import SCFS, Output
-from scfs.training.gradients import Clip, Gradients, check_finite
+from scfs.training.gradients import Clip
 from scfs.training.optim import load_optimizer, set_rates
 from scfs.training.precision import Precision
 from scfs.training.schedules import cosine, linear_warmup
+from scfs.training.update import update
 from scfs.view_batch import ViewBatch
 
 NOT_FINITE = "lower optim.lr or lengthen optim.warmup_epochs, and start again or resume from the last checkpoint"
@@ -97,18 +98,20 @@ class PretrainLearner:
         values = self._backward(micro_batches, schedule.teacher_temp)
         if schedule.last_layer_frozen and isinstance(method.student.head, ProjectionHead):
             method.student.head.last.weight.grad = None
-        precision.unscale(optimizer)
-        gradients = Gradients(method.student.parameters())
-        numbers, norms, overflowed = check_finite(
-            values, gradients, step=schedule.step, remedy=NOT_FINITE, may_overflow=precision.scales_loss
+        numbers, updated = update(
+            method.student,
+            optimizer,
+            precision,
+            values,
+            step=schedule.step,
+            remedy=NOT_FINITE,
+            clip=self.clip,
+            clip_norm=self.clip_norm,
         )
-        if overflowed:
-            precision.skip(optimizer)
+        if not updated:
             for center in method.centers():
                 center.discard()
             return numbers
-        gradients.clip(self.clip, self.clip_norm, norms)
-        precision.step(optimizer)
         sum_over_processes(center.pending for center in method.centers())
         for center in method.centers():
             center.commit()

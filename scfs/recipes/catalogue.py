@@ -10,7 +10,8 @@ from scfs.errors import UserError
 from scfs.recipe import read_toml
 from scfs.runs.auto_choices import with_auto_restored
 
-FOLDERS = {"pretrain": Path(__file__).parent, "finetune": Path(__file__).parent / "finetune"}  # by command
+HERE = Path(__file__).parent
+FOLDERS = {"pretrain": HERE, "finetune": HERE / "finetune", "detect": HERE / "detect"}  # by command
 SETTINGS = "settings.toml"  # marks a run folder
 DEFAULT = "own_photos"
 FIELDS = ("command", "hardware", "time", "result")

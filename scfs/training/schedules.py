@@ -1,6 +1,9 @@
 import math
+from collections.abc import Sequence
 
 # Schedules are pure functions of the step: a resumed run needs no saved state.
+
+WARMUP_START = 0.001  # of the rate, in detectron2's warm-up
 
 
 def cosine(step: int, total_steps: int, *, start: float, end: float, warmup_steps: int = 0) -> float:
@@ -17,3 +20,9 @@ def cosine(step: int, total_steps: int, *, start: float, end: float, warmup_step
 def linear_warmup(step: int, warmup_steps: int, *, start: float, end: float) -> float:
     """Go linearly from `start` to `end` during the warm-up and stay there."""
     return end if step >= warmup_steps else start + (end - start) * step / warmup_steps
+
+
+def stepped(step: int, *, start: float, drops: Sequence[int], warmup_steps: int) -> float:
+    """Rise linearly to `start` during the warm-up, then fall to a tenth at each of the steps `drops`."""
+    rise = min(1.0, WARMUP_START + (1 - WARMUP_START) * step / warmup_steps) if warmup_steps else 1.0
+    return start * rise * 0.1 ** sum(step >= drop for drop in drops)

@@ -28,7 +28,7 @@ def metric_lines(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Line]
     panels: dict[str, dict[str, Line]] = {"losses": {}, "diagnostics": {}}
     for row in rows:
         for name, value in row.items():
-            if name.startswith("loss/"):
+            if name.startswith("loss/") or (name == "loss" and not any(other.startswith("loss/") for other in row)):
                 panels["losses"].setdefault(name.removeprefix("loss/"), []).append((row["step"], value))
             elif name in DIAGNOSTICS:
                 panels["diagnostics"].setdefault(DIAGNOSTICS[name], []).append((row["step"], value))

@@ -1,6 +1,5 @@
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch.nn.functional as F
 from PIL import Image, ImageOps
@@ -18,24 +17,25 @@ from scfs.errors import UserError
 from scfs.recipe import check, read_toml
 from scfs.runs.layout import SETTINGS, read_metrics
 from scfs.runs.metrics_log import summarise
-from scfs.runs.results import read_results
 from scfs.visualize.attention import random_boxes, search_own_image, usable_side
-from scfs.visualize.curves import save_curves
 from scfs.visualize.features import Sample, sample_features
 from scfs.visualize.neighbours import choose_queries, nearest_others
-from scfs.visualize.page import Section, render_page, render_table
+from scfs.visualize.page import Section, render_page
 from scfs.visualize.pictures import save_attention, save_neighbours, save_projection, save_views
 from scfs.visualize.projection import project
+from scfs.visualize.sections import curve_sections, result_sections, setting_section
 from scfs.visualize.settings import Report
+from scfs.visualize.task_report import report_task, task_of
 
 NUM_IMAGES, NUM_QUERIES, NUM_NEIGHBOURS = 6, 2, 6
 NUM_FEATURES = 2048  # images at most for neighbours and projection
 THUMBNAIL = 128  # pixels
-RESULT_HEAD = ("date", "evaluation", "data", "protocol", "metric", "value", "95 % interval")
 
 
 def report(run: Path, settings: Report, console: Console) -> Path:
     """Write an HTML page with pictures of what a run learned: the `scfs report` command. Returns the page."""
+    if (run / SETTINGS).is_file() and (task := task_of(run)):
+        return report_task(run, task, settings.data, console)
     config = _read_settings(run)
     source = _open_images(run, config, settings.data)
     device = choose_device("auto")
@@ -45,12 +45,12 @@ def report(run: Path, settings: Report, console: Console) -> Path:
     images = [readable_image(source, i)[0] for i in range(min(NUM_IMAGES, len(source)))]
     sample = _sample(loaded, source, num_workers(config.data.workers, device), console)
     sections = [
-        *_result_sections(run),
-        *_curve_sections(folder, rows),
+        *result_sections(run),
+        *curve_sections(folder, rows),
         _draw_views(folder, images, config),
         _draw_attention(folder, images, loaded.backbone, config),
         *_feature_sections(folder, source, sample),
-        Section("Settings", table=render_table((), _setting_rows(config))),
+        setting_section(config.model_dump(mode="json")),
     ]
     summary = summarise(rows)
     page = folder / "index.html"
@@ -60,30 +60,10 @@ def report(run: Path, settings: Report, console: Console) -> Path:
     return page
 
 
-def result_rows(run: Path) -> list[list[str]]:
-    """A row for every metric of every evaluation of a run, oldest first, under `RESULT_HEAD`."""
-    return [
-        [
-            result.when[:10],
-            result.evaluation,
-            result.data,
-            result.protocol,
-            metric.axis_label,
-            metric.shown(),
-            metric.shown_interval(),
-        ]
-        for result in read_results(run)
-        for metric in result.metrics
-    ]
-
-
 def _read_settings(run: Path) -> Config:
     if not (run / SETTINGS).is_file():
         raise UserError(f"{run} is not a run folder (it has no {SETTINGS}).")
-    values = read_toml(run / SETTINGS)
-    if "finetune" in values:
-        raise UserError(f"{run} was trained with labels; reports are for pre-training runs: give such a folder.")
-    return check(Config, values)
+    return check(Config, read_toml(run / SETTINGS))
 
 
 def _open_images(run: Path, config: Config, moved_to: str) -> Source:
@@ -110,15 +90,6 @@ def _sample(loaded: Loaded, source: Source, workers: int, console: Console) -> S
             workers=workers,
             on_batch=lambda images: progress.advance(task, images),
         )
-
-
-def _result_sections(run: Path) -> list[Section]:
-    rows = result_rows(run)
-    return [Section("Results", table=render_table(RESULT_HEAD, rows))] if rows else []
-
-
-def _curve_sections(folder: Path, rows: Sequence[dict[str, Any]]) -> list[Section]:
-    return [Section("Curves", picture="curves.png")] if save_curves(folder / "curves.png", rows) else []
 
 
 def _draw_views(folder: Path, images: Sequence[Image.Image], config: Config) -> Section:
@@ -185,14 +156,6 @@ def _draw_projection(folder: Path, source: Source, sample: Sample) -> Section:
 
 def _thumbnail(source: Source, sample: Sample, row: int) -> Image.Image:
     return ImageOps.fit(source.image(int(sample.indices[row])), (THUMBNAIL, THUMBNAIL))
-
-
-def _setting_rows(config: Config) -> list[list[str]]:
-    rows = []
-    for section, values in config.model_dump(mode="json").items():
-        for name, value in values.items() if isinstance(values, dict) else [("", values)]:
-            rows.append([f"{section}.{name}".rstrip("."), str(value)])
-    return rows
 
 
 def _print_paths(console: Console, run: Path, summary: str) -> None:

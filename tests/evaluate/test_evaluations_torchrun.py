@@ -7,6 +7,7 @@ import torch
 
 from scfs.runs import checkpoint
 from scfs.runs.backbone_record import FINE_TUNED, read_records
+from scfs.runs.layout import read_metrics
 from scfs.runs.results import read_results
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scfs"]
@@ -39,3 +40,15 @@ def test_fine_tuned_networks_are_the_same(scfs, trained, photos, tmp_path):
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, rtol=1e-3, atol=1e-4)
     assert not torch.allclose(one["conv1.weight"], start["conv1.weight"], rtol=1e-3, atol=1e-4)
+
+
+def test_a_detector_is_trained_and_scored_by_all_processes(tmp_path):
+    """Regions are sampled in each process by itself, so the metrics are not those of one process."""
+    size = ("--channels", 16, "--regions", 8, "--sizes", 64, "--workers", 0, "--device", "cpu")
+    data = ("--data", "scenes:8,3", "--batch_size", 4, "--accumulate", 2, "--steps", 2)
+    out = under_torchrun("detect", "random:resnet10_half", *data, *size, "--out", tmp_path / "out")
+    assert out.count("Training mask-rcnn-fpn") == 1
+    [result] = read_results(tmp_path / "out")
+    assert len(result.metrics) == 6
+    assert all(0 <= metric.value <= 1 for metric in result.metrics)
+    assert [row["step"] for row in read_metrics(tmp_path / "out")] == [1, 2]

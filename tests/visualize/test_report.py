@@ -11,7 +11,7 @@ from scfs.runs.metrics_log import metrics_row, summarise
 from scfs.visualize.curves import metric_lines, save_curves
 from scfs.visualize.pictures import save_projection
 from scfs.visualize.projection import Projection
-from scfs.visualize.report import result_rows
+from scfs.visualize.sections import result_rows
 
 PICTURES = ("views.png", "attention.png", "curves.png", "neighbours.png", "projection.png")
 

@@ -10,10 +10,10 @@ from scfs.data.loader import LabelledViews
 from scfs.data.views import normalize
 from scfs.distributed import parallel, sync_batch_norms
 from scfs.training.convolution import use_gemm_weight_gradients
-from scfs.training.gradients import Gradients, check_finite
 from scfs.training.optim import build_optimizer, set_rates
 from scfs.training.precision import Precision
 from scfs.training.schedules import cosine
+from scfs.training.update import update
 
 NOT_FINITE = "lower --rates, or omit the highest"
 
@@ -75,15 +75,9 @@ class ClassifierLearner:
             loss = F.cross_entropy(self.module(images).float(), batch.labels.to(self.device))
         self.optimizer.zero_grad()
         self.precision.backward(loss)
-        self.precision.unscale(self.optimizer)
-        gradients = Gradients(self.classifier.parameters())
-        numbers, _, overflowed = check_finite(
-            {"loss": loss.detach()}, gradients, step=step, remedy=NOT_FINITE, may_overflow=self.precision.scales_loss
+        numbers, _ = update(
+            self.classifier, self.optimizer, self.precision, {"loss": loss.detach()}, step=step, remedy=NOT_FINITE
         )
-        if overflowed:
-            self.precision.skip(self.optimizer)
-        else:
-            self.precision.step(self.optimizer)
         return numbers | {"lr": rate}
 
     def state_dict(self) -> dict[str, Any]:

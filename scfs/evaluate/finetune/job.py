@@ -10,12 +10,13 @@ from scfs.backbones import Backbone
 from scfs.data.lists import read_names
 from scfs.data.selection import class_balanced, named_in
 from scfs.data.sources import Source
-from scfs.evaluate.finetune.folder import open_folder, read_grid, save_classifier
+from scfs.evaluate.finetune.folder import read_grid, save_classifier
 from scfs.evaluate.finetune.settings import Finetune
 from scfs.evaluate.finetune.tuning import Tuning
 from scfs.evaluate.own_data import with_data
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import open_eval_target
+from scfs.evaluate.training_folder import open_folder
 from scfs.runs.files import digest_of
 from scfs.runs.metric import Metric
 from scfs.runs.results import record, results_folder
@@ -40,7 +41,7 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
         source = _labelled(eval_target.train, settings)
         tuning = Tuning(eval_target, source, settings, console)
         work = eval_target.resolved(settings) | {"labelled_images": len(source), "listed": _listed(source, settings)}
-        folder = Path(distributed.on_rank_zero(lambda: str(open_folder(target, settings.out, work))))
+        folder = Path(distributed.on_rank_zero(lambda: str(open_folder("finetune", target, settings.out, work))))
         about = f"{_title(settings)} of {eval_target}, {len(source)} of them with labels"
         console.print(f"{about}\nfolder   {folder}", highlight=False, soft_wrap=True)
         cell, files = tuning.choose(folder), tuning.files(folder, "state.pt")

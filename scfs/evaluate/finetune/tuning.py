@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from scfs import distributed
-from scfs.data.loader import CropDataset, LabelledViews, crop_batches
+from scfs.data.loader import CropDataset, LabelledViews, training_batches
 from scfs.data.selection import Subset, hold_out, split_by
 from scfs.data.sources import Source
 from scfs.data.unreadable import show_replaced
@@ -122,7 +122,7 @@ class Tuning:
         )
 
         def batches(first_step: int) -> Iterator[LabelledViews]:
-            return crop_batches(
+            return training_batches(
                 CropDataset(source, eval_target.size, settings.seed),
                 batch_size=batch_size,
                 epochs=plan.epochs,

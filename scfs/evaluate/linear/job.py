@@ -8,7 +8,7 @@ from rich.console import Console
 from torch import Tensor
 
 from scfs import distributed
-from scfs.data.loader import CropDataset, StepSampler, crop_batches
+from scfs.data.loader import CropDataset, StepSampler, training_batches
 from scfs.data.selection import hold_out, split_by
 from scfs.data.unreadable import show_replaced
 from scfs.data.views import normalize
@@ -148,7 +148,7 @@ def _live_batches(
     first_step: int,
 ) -> Iterator[Batch]:
     """The process's shard of each batch, newly cropped and passed through the backbone."""
-    loaded = crop_batches(
+    loaded = training_batches(
         CropDataset(eval_target.train, eval_target.size, settings.seed),
         batch_size=batch_size,
         epochs=settings.epochs,

@@ -1,0 +1,124 @@
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from scfs import distributed
+from scfs.backbones import Backbone, load_backbone
+from scfs.data.annotations import AnnotatedSubset
+from scfs.data.sources import AnnotatedSource, open_annotated
+from scfs.data.unreadable import refuse_unreadable, show_left_out
+from scfs.evaluate.detect.coco_metrics import coco_metrics
+from scfs.evaluate.detect.detector_file import TrainedDetector, save_detector
+from scfs.evaluate.detect.models import DetectorSpec, build_detector
+from scfs.evaluate.detect.pictures import draw_scored
+from scfs.evaluate.detect.plan import resolve_spec
+from scfs.evaluate.detect.scoring import Found, find_objects
+from scfs.evaluate.detect.settings import Detect
+from scfs.evaluate.detect.training import plan_training, train_detector
+from scfs.evaluate.detect.voc_metrics import voc_metrics
+from scfs.evaluate.own_data import with_annotated_data
+from scfs.evaluate.tables import metrics_table
+from scfs.evaluate.target import EvalTarget
+from scfs.evaluate.training_folder import open_folder
+from scfs.runs.files import digest_of
+from scfs.runs.metric import Metric
+from scfs.runs.results import record, results_folder
+from scfs.training.cpu import cpu_setup
+from scfs.training.resumable import TrainingFiles
+
+PICTURE = "detections.png"
+
+
+def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
+    """Score a backbone by the detector that is trained from it, and save the detector: the `scfs detect` command."""
+    start, device = time.perf_counter(), distributed.choose_device(settings.device)
+    with distributed.process_group(device), cpu_setup(device):
+        recorded_in = results_folder(target, console) if settings.start == "weights" else None
+        settings = with_annotated_data(target, settings, console)
+        train, val = _open_data(settings, console)
+        backbone = _open_backbone(target, settings, console)
+        spec = resolve_spec(settings, train, backbone)
+        plan_training(settings, len(train))  # so that bad input is refused now
+        eval_target = EvalTarget(target, backbone, spec.sizes[-1], train, val, device)
+        work = _work(eval_target, spec, settings)
+        folder = Path(distributed.on_rank_zero(lambda: str(open_folder("detect", target, settings.out, work))))
+        console.print(f"{_title(spec, settings)} of {eval_target}\nfolder   {folder}", highlight=False, soft_wrap=True)
+        files = TrainingFiles(folder / "state.pt", folder, work)
+        torch.manual_seed(settings.seed)
+        detector = train_detector(
+            build_detector(backbone, spec), spec, train, settings, device=device, files=files, console=console
+        )
+        found = find_objects(detector, val, workers=settings.workers, device=device, console=console)
+        scored = _readable(val, found, console)
+        metrics, details = (voc_metrics if _is_voc(settings) else coco_metrics)(scored, found.detections)
+
+        def save() -> None:
+            console.print(metrics_table(_rows(metrics, spec)))
+            variant = f"{spec.name}, from scratch" if settings.start == "scratch" else spec.name
+            result = eval_target.result("detect", metrics, work, start=start, variant=variant, details=details)
+            for place in (recorded_in, folder):
+                record(place, result, console)
+            trained = TrainedDetector(detector, spec, train.object_classes, train.category_ids)
+            console.print(f"detector {save_detector(folder, trained, backbone)}", highlight=False, soft_wrap=True)
+            if settings.show:
+                draw_scored(folder / PICTURE, scored, found.detections, settings.show)
+                console.print(f"picture  {folder / PICTURE}", highlight=False, soft_wrap=True)
+
+        distributed.on_rank_zero(save)
+        files.remove_state()
+    return metrics
+
+
+def _open_data(settings: Detect, console: Console) -> tuple[AnnotatedSource, AnnotatedSource]:
+    train, val = open_annotated(settings.data)
+    for note in dict.fromkeys((*train.notes, *val.notes)):
+        console.print(note, style="yellow", highlight=False, soft_wrap=True, markup=False)
+    return train, val
+
+
+def _open_backbone(target: str, settings: Detect, console: Console) -> Backbone:
+    """The backbone to start from; prints the load report of foreign weights."""
+    loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
+    if settings.start == "scratch":
+        torch.manual_seed(settings.seed)
+        return Backbone(loaded.backbone.name, loaded.backbone.layers)
+    if loaded.report is not None:
+        console.print(str(loaded.report), highlight=False, soft_wrap=True)
+    return loaded.backbone
+
+
+def _work(eval_target: EvalTarget, spec: DetectorSpec, settings: Detect) -> dict[str, Any]:
+    """The settings and what they resolved to. If equal, the work is the same."""
+    train: AnnotatedSource = eval_target.train  # type: ignore[assignment]
+    resolved = asdict(spec) | {"detector": spec.name, "sizes": list(spec.sizes)}
+    return (
+        eval_target.resolved(settings)
+        | {name: value for name, value in resolved.items() if name != "name"}
+        | {"class_names": digest_of(train.object_classes)}
+    )
+
+
+def _title(spec: DetectorSpec, settings: Detect) -> str:
+    from_scratch = " from scratch" if settings.start == "scratch" else ""
+    return f"Training {spec.name} for {spec.num_classes} classes{from_scratch}"
+
+
+def _readable(val: AnnotatedSource, found: Found, console: Console) -> AnnotatedSource:
+    """The images that were scored; too many unreadable ones are an error."""
+    refuse_unreadable(found.unreadable, len(val))
+    show_left_out(found.unreadable, console)
+    return AnnotatedSubset(val, found.indices) if found.unreadable else val
+
+
+def _rows(metrics: list[Metric], spec: DetectorSpec) -> dict[str, list[Metric]]:
+    """Rows of a table: COCO's metrics of boxes and of masks, or VOC's."""
+    kinds = {kind: [each for each in metrics if each.name.startswith(f"{kind} ")] for kind in ("box", "mask")}
+    return {kind: each for kind, each in kinds.items() if each} or {spec.name: metrics}
+
+
+def _is_voc(settings: Detect) -> bool:
+    return settings.metric == "voc" or (settings.metric == "auto" and settings.data.startswith("voc:"))
