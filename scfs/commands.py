@@ -64,7 +64,7 @@ TABLE_FILE = Argument("OUT.csv", "a file to write", True, is_path=True)
 FEATURE_FILE = Argument("OUT", "a .npy or .parquet file to write", True, is_path=True)
 MODEL_FILE = Argument(
     "OUT",
-    "a .safetensors file (for timm), a .pth file (for torchvision) or a .pt2 file (for torch alone)",
+    "a .safetensors, .pth, .pt2, .onnx or .pkl file; with --to transformers, a folder",
     is_path=True,
 )
 NAME = Argument("NAME", "the recipe to print", True)
@@ -134,7 +134,7 @@ ROWS = (
     ),
     Command(
         "export",
-        "Write a backbone for timm, for torchvision, or for torch alone.",
+        "Write a backbone for timm, torchvision, torch alone, detectron2, ONNX or transformers.",
         (WEIGHTS, MODEL_FILE),
         settings="scfs.evaluate.settings:Export",
         job="scfs.exporting:export_and_print",
