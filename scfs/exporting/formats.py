@@ -9,6 +9,7 @@ from scfs.backbones import Loaded
 from scfs.errors import UserError
 from scfs.exporting.exported import Exported
 from scfs.exporting.for_detectron2 import write_detectron2
+from scfs.exporting.for_onnx import write_onnx
 from scfs.exporting.for_timm import write_safetensors, write_timm
 from scfs.exporting.for_torch import write_program
 from scfs.exporting.for_torchvision import write_torchvision
@@ -28,6 +29,7 @@ FORMATS = {
     "safetensors": Format(".safetensors", write_safetensors),
     "torch": Format(".pt2", write_program),
     "detectron2": Format(".pkl", write_detectron2),
+    "onnx": Format(".onnx", write_onnx, ("onnx", "onnxscript", "onnxruntime")),
 }
 # Of two formats with a suffix, the later one: --to timm also checks that timm has the model.
 BY_SUFFIX = {format.suffix: name for name, format in FORMATS.items() if format.suffix}
