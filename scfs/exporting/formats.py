@@ -13,6 +13,7 @@ from scfs.exporting.for_onnx import write_onnx
 from scfs.exporting.for_timm import write_safetensors, write_timm
 from scfs.exporting.for_torch import write_program
 from scfs.exporting.for_torchvision import write_torchvision
+from scfs.exporting.for_transformers import write_transformers
 
 
 class Format(NamedTuple):
@@ -30,6 +31,7 @@ FORMATS = {
     "torch": Format(".pt2", write_program),
     "detectron2": Format(".pkl", write_detectron2),
     "onnx": Format(".onnx", write_onnx, ("onnx", "onnxscript", "onnxruntime")),
+    "transformers": Format("", write_transformers, ("transformers",)),
 }
 # Of two formats with a suffix, the later one: --to timm also checks that timm has the model.
 BY_SUFFIX = {format.suffix: name for name, format in FORMATS.items() if format.suffix}
