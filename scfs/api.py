@@ -103,7 +103,7 @@ def embed(target: str | Path, source: str | Path, out: str | Path | None = None,
 
 
 def export(target: str | Path, out: str | Path, **settings: Any) -> Exported:
-    """Write a backbone for timm (.safetensors), torchvision (.pth) or torch alone (.pt2)."""
+    """Write a backbone for another library, in the format `to` or in that of the suffix of `out`."""
     return export_and_print(str(target), Path(out), check(Export, {}, settings), LoggingConsole())
 
 

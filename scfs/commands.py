@@ -65,7 +65,7 @@ PREDICTIONS = Argument("OUT", "a .csv file to write; of a detector, a .json file
 FEATURE_FILE = Argument("OUT", "a .npy or .parquet file to write", True, is_path=True)
 MODEL_FILE = Argument(
     "OUT",
-    "a .safetensors file (for timm), a .pth file (for torchvision) or a .pt2 file (for torch alone)",
+    "a .safetensors, .pth, .pt2, .onnx or .pkl file; with --to transformers, a folder",
     is_path=True,
 )
 NAME = Argument("NAME", "the recipe to print", True)
@@ -141,7 +141,7 @@ ROWS = (
     ),
     Command(
         "export",
-        "Write a backbone for timm, for torchvision, or for torch alone.",
+        "Write a backbone for timm, torchvision, torch alone, detectron2, ONNX or transformers.",
         (WEIGHTS, MODEL_FILE),
         settings="scfs.evaluate.settings:Export",
         job="scfs.exporting:export_and_print",

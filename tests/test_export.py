@@ -167,7 +167,7 @@ def test_the_reduced_network_is_loaded_back(tmp_path):
     ("target", "out", "reason"),
     [
         ("random:resnet10_half", "b.pth", "torchvision has no model like 'resnet10_half'"),
-        ("random:resnet10_half", "b.onnx", "name it .safetensors"),
+        ("random:resnet10_half", "b.tar", "name it .safetensors"),
         ("random:resnet10_half", "nowhere/b.safetensors", "Cannot write .*No such file or directory"),
         ("random:resnet5000", "b.safetensors", "timm has no model"),
         ("nowhere", "b.safetensors", "Nothing at nowhere"),

@@ -23,7 +23,7 @@ ARROWS = {
         *("exporting", "runs.metric"),
     },
     "pretrained": {"backbones", "preprocessing", "data.decode"},
-    "exporting": {"", "backbones", "preprocessing", "runs", "weights", "evaluate.settings"},
+    "exporting": {"", "exporting", "backbones", "preprocessing", "runs", "weights", "evaluate.settings"},
     "weights": {"preprocessing", "runs"},
     "bench": {"config", "backbones", "data", "preprocessing", "training", "pretraining", "view_batch", "markdown"},
     "config": {"method.modes"},

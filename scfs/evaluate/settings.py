@@ -62,7 +62,10 @@ class Embed(Settings):
 
 
 class Export(Settings):
-    """What is exported."""
+    """What is exported, and for what."""
 
+    to: Literal["auto", "timm", "torchvision", "safetensors", "torch", "detectron2", "onnx", "transformers"] = Field(
+        "auto", description="the format; auto: by OUT's suffix"
+    )
     network: Literal["teacher", "student"] = "teacher"
     backbone: str = Field("", description=ARCHITECTURE)

@@ -74,7 +74,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def check_new(path: Path) -> None:
-    """Raise a `UserError` if a file exists or cannot be written, before the work that produces it."""
+    """Raise a `UserError` if a file or folder exists or cannot be written, before the work that produces it."""
     if path.exists() or path.is_symlink():
         raise UserError(f"{path} exists and is not overwritten; choose another name, or remove it first.")
     temporary = _temporary(path)
@@ -92,6 +92,24 @@ def write_new(path: Path, write: Callable[[BinaryIO], object]) -> None:
         write_atomic(path, write)
     except (OSError, RuntimeError) as error:  # torch raises a cryptic RuntimeError on a full disk
         raise _refusal(path, error) from None
+
+
+def write_new_folder(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a folder of files that must not exist yet: all of it, or nothing if `write` raises an error."""
+    check_new(path)
+    temporary = _temporary(path)
+    try:
+        temporary.mkdir()
+        write(temporary)
+        for file in temporary.iterdir():
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        temporary.rename(path)
+        _sync_folder(path.parent)
+    except (OSError, RuntimeError) as error:
+        raise _refusal(path, error) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def limit_that_stopped(error: Exception, folder: Path) -> str:

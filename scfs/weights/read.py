@@ -72,6 +72,11 @@ def _read_safetensors(path: Path) -> Stored:
     except (SafetensorError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"{path} is not a safetensors file, or it is cut short ({reason}).") from None
+    return _with_metadata(path, tensors, about)
+
+
+def _with_metadata(path: Path, tensors: dict[str, Tensor], about: Mapping[str, str]) -> Stored:
+    """The tensors of a file with what an export recorded, if anything."""
     if "scfs" not in about:
         return Stored(path, tensors)
     layers = [layer for layer in about.get("layers", "").split(",") if layer]
@@ -93,7 +98,16 @@ def _read_torch(path: Path, network: str) -> Stored:
         return _own(path, content, network)
     format, names = _unwrapped(content, network)
     tensors = {current_name(name): value for name, value in names.items() if isinstance(name, str) and _is_plain(value)}
-    return Stored(path, tensors, format)
+    return _with_metadata(path, tensors, _exported_metadata(content)) if not format else Stored(path, tensors, format)
+
+
+def _exported_metadata(content: Any) -> Mapping[str, str]:
+    """What an export recorded beside a state_dict, as strings."""
+    modules = getattr(content, "_metadata", None)
+    about = modules.get("scfs") if isinstance(modules, Mapping) else None
+    if not isinstance(about, Mapping) or not all(isinstance(value, str) for value in about.values()):
+        return {}
+    return about
 
 
 def _unpickle(path: Path) -> Any:

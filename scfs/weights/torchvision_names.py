@@ -1,6 +1,8 @@
 import re
 from collections.abc import Callable, Iterable
 
+from scfs.weights.rules import Rule, rename
+
 # timm models that torchvision also has, with its name: same layers, same shapes, other parameter names.
 TORCHVISION_MODELS = {
     **{f"resnet{depth}": f"resnet{depth}" for depth in (18, 34, 50, 101, 152)},
@@ -8,8 +10,6 @@ TORCHVISION_MODELS = {
     **{f"vit_{size}_patch{patch}_224": f"vit_{size[0]}_{patch}" for size in ("base", "large") for patch in (16, 32)},
     **{f"convnext_{size}": f"convnext_{size}" for size in ("tiny", "small", "base", "large")},
 }
-
-Rule = tuple[str, str | Callable[[re.Match[str]], str]]
 
 RESNET: list[Rule] = [(r"(conv1|bn1|layer[1-4])\..+", r"\g<0>")]
 
@@ -47,11 +47,7 @@ CONVNEXT: list[Rule] = [
 def torchvision_names(names: Iterable[str]) -> dict[str, str] | None:
     """Timm's parameter names of a ResNet, ViT or ConvNeXt -> torchvision's; None for any other network."""
     names = list(names)
-    for family in (RESNET, VIT, CONVNEXT):
-        renamed = {name: theirs for name in names if (theirs := _renamed(name, family)) is not None}
-        if len(renamed) == len(names):
-            return renamed
-    return None
+    return next((found for family in (RESNET, VIT, CONVNEXT) if (found := rename(names, family)) is not None), None)
 
 
 def current_name(name: str) -> str:
@@ -59,10 +55,3 @@ def current_name(name: str) -> str:
     if "encoder_layer_" not in name:
         return name
     return name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.")
-
-
-def _renamed(name: str, family: list[Rule]) -> str | None:
-    for pattern, theirs in family:
-        if match := re.fullmatch(pattern, name):
-            return match.expand(theirs) if isinstance(theirs, str) else theirs(match)
-    return None
