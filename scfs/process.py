@@ -1,3 +1,4 @@
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,10 @@ def own_process() -> Iterator[None]:
     global _owned
     before, _owned = _owned, True
     try:
-        yield
+        with warnings.catch_warnings():
+            # matplotlib's, about every letter of a class or folder that its font does not have
+            warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
+            yield
     finally:
         _owned = before
 

@@ -72,11 +72,18 @@ def test_images_without_labels_and_some_unreadable(scfs, tiny_recipe, photos, tm
     (flat / "3.jpg").write_bytes(b"no image")
     flags = ("--data.source", flat, "--data.max_unreadable", 0.5, "--optim.epochs", 1)
     assert scfs("pretrain", tiny_recipe, "--run.folder", tmp_path / "run", *flags)[0] == 0
-    code, _, err = scfs("report", tmp_path / "run")
+    code, out, err = scfs("report", tmp_path / "run")
     assert code == 0, err
+    assert out.splitlines()[-1].startswith(f"Unreadable, left out: Cannot read image {flat / '3.jpg'}: ")
     page = check_pictures(tmp_path / "run" / "report")
     assert "the most similar of 11 training images" in page
     assert "orange" not in page  # frames show classes
+
+
+def test_classes_in_letters_that_the_font_does_not_have(scfs, trained, photos):
+    """matplotlib warns of each, and warnings are errors in tests."""
+    (photos / "cats").rename(photos / "猫")
+    assert scfs("report", trained, "--data", photos)[0] == 0
 
 
 def test_the_summary_compares_the_first_and_last_score():
