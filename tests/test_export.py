@@ -212,8 +212,8 @@ def test_a_program_needs_only_torch(scfs, trained, tmp_path):
     assert "torch.export.load(" in out
     images = torch.randn(3, 3, 32, 32)
     torch.save(images, tmp_path / "images.pt")
-    page = (REPO / "docs" / "evaluate.md").read_text(encoding="utf-8")
-    start = page.index("    import torch\n")
+    page = (REPO / "docs" / "export.md").read_text(encoding="utf-8")
+    start = page.index("    import json, torch\n")
     script = [
         "import sys, torch",
         'images = torch.load("images.pt")',
