@@ -14,10 +14,7 @@ AnyEvaluation = TypeVar("AnyEvaluation", bound=Evaluation)
 
 def with_data(target: str, settings: AnyEvaluation, console: Console) -> AnyEvaluation:
     """The settings with the run's own images where none are given; these need labels. Weights alone have no images."""
-    run = run_of(target)
-    if settings.data or run is None:
-        return settings
-    source, classes = _trained_on(read_toml(run / SETTINGS))
+    source, classes = ("", "") if settings.data else own_data(target)
     if not source:
         return settings
     classes = settings.classes or classes
@@ -31,13 +28,20 @@ def with_data(target: str, settings: AnyEvaluation, console: Console) -> AnyEval
             f"{target} was trained on {source}, which has no labels; give labelled images with --data, such as a "
             "folder of class folders."
         )
-    console.print(f"No --data given: using the run's own images, {source}.", highlight=False, soft_wrap=True)
+    show_own(source, console)
     return settings.model_copy(update={"data": source, "classes": classes})
 
 
-def _trained_on(values: dict[str, dict[str, str]]) -> tuple[str, str]:
-    """The source of a run's images and its class list, of pre-training or of fine-tuning."""
+def own_data(target: str) -> tuple[str, str]:
+    """The source of the images that a run was trained on, and its class list; empty for weights alone."""
+    run = run_of(target)
+    values = {} if run is None else read_toml(run / SETTINGS)
     if "finetune" in values:
         return values["finetune"].get("data", ""), values["finetune"].get("classes", "")
     data = values.get("data", {})
     return data.get("source", ""), data.get("classes", "")
+
+
+def show_own(source: str, console: Console) -> None:
+    """Print that a run's own images are used."""
+    console.print(f"No --data given: using the run's own images, {source}.", highlight=False, soft_wrap=True)
