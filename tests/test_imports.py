@@ -38,7 +38,10 @@ ARROWS = {
     "data": {"distributed", "preprocessing", "view_batch", "runs.files"},
     "runs": {"", "distributed"},
     "training": {"runs", "distributed", "process"},
-    "evaluate": {"config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"},
+    "evaluate": {
+        *("config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"),
+        "visualize.segmentation",  # drawing only
+    },
     "ablate": {
         *("config", "recipe", "backbones", "data", "evaluate", "training", "runs", "distributed", "pretraining"),
         "markdown",
@@ -122,7 +125,7 @@ def test_the_method_imports_neither_opencv_nor_data():
 
 def test_computing_is_apart_from_drawing():
     """In visualize/, what draws imports no network and no data, and nothing else imports matplotlib."""
-    drawing = {"visualize.pictures", "visualize.curves"}
+    drawing = {"visualize.pictures", "visualize.curves", "visualize.grid", "visualize.segmentation"}
     for path, module in files():
         if module.startswith("visualize."):
             draws = "matplotlib" in path.read_text(encoding="utf-8")
