@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         pretrain,
         report,
         search_attention,
+        segment,
     )
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "pretrain",
     "report",
     "search_attention",
+    "segment",
 ]
 __version__ = "0.1.0"
 
