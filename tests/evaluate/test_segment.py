@@ -71,16 +71,25 @@ def test_a_class_that_is_only_predicted_counts():
     assert SegmentationScore.of(counts[None]).miou == pytest.approx((1 / 2 + 1 + 0) / 3)
 
 
-def test_the_interval_is_a_bootstrap_over_images():
-    good, bad = count_pixels(np.zeros((1, 4), int), np.zeros((1, 4), int), 2), np.array([[0, 0], [4, 0], [0, 4]])
+def test_the_interval_is_over_images():
+    good, bad = count_pixels(np.zeros((1, 4), int), np.zeros((1, 4), int), 3), np.array([[0] * 3, [4, 0, 0], [0, 4, 0]])
     same = SegmentationScore.of(np.stack([good] * 8))
-    assert (same.miou, same.interval) == (1.0, (1.0, 1.0))
-    few, many = (SegmentationScore.of(np.stack([good, bad] * count)) for count in (4, 64))
-    assert few.miou == many.miou == pytest.approx(0.25)  # half of the background, nothing of the other class
-    for score in (few, many):
-        assert score.interval[0] < score.miou < score.interval[1]
-    assert few.interval[1] - few.interval[0] > 3 * (many.interval[1] - many.interval[0])
-    assert SegmentationScore.of(np.stack([good, bad] * 4)) == few
+    assert (same.miou, same.interval) == (1.0, pytest.approx((1.0, 1.0)))
+    for count in (4, 64):
+        score = SegmentationScore.of(np.stack([good, bad] * count))
+        assert score.miou == pytest.approx(0.25)  # half of the background, nothing of the other class
+        # Half of the fraction of good images, which varies as a mean of 2 `count` coins.
+        assert np.diff(score.interval) == pytest.approx(2 * 1.96 * 0.5 * 0.5 / math.sqrt(2 * count), rel=0.15)
+        assert np.mean(score.interval) == pytest.approx(0.25, abs=0.01)
+        assert SegmentationScore.of(np.stack([good, bad] * count)).interval == score.interval
+        assert SegmentationScore.of(np.stack([good, bad] * count), seed=1).interval != score.interval
+
+
+def test_classes_of_a_single_image_do_not_move_the_interval():
+    """Where images are drawn, such a class is missing from a third of the draws, and the others' mean is another."""
+    usual = count_pixels(np.zeros((1, 4), int), np.zeros((1, 4), int), 2)
+    score = SegmentationScore.of(np.stack([usual] * 9 + [np.array([[0, 0], [0, 4], [4, 0]])]))
+    assert score.interval[0] < score.miou < score.interval[1] < 0.5
 
 
 # Cells
@@ -196,7 +205,7 @@ def test_maps_of_the_labels_are_perfect_and_noise_is_chance():
     at_cells = [each[::4, ::4].copy() for each in val]  # where nothing is between two positions
     perfect = scores(classifiers(one_hot_maps(train), train), at_cells, one_hot_maps(val))
     for score in perfect.values():
-        assert (score.miou, score.accuracy, score.interval) == (1.0, 1.0, (1.0, 1.0))
+        assert (score.miou, score.accuracy) == (1.0, 1.0)
     upsampled = scores(classifiers(one_hot_maps(train), train), val, one_hot_maps(val))
     assert all(0.7 < score.miou < 1 for score in upsampled.values())  # bilinear upsampling rounds corners
     generator = torch.Generator().manual_seed(0)

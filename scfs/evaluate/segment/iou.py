@@ -36,8 +36,7 @@ class SegmentationScore(NamedTuple):
     def of(cls, counts: Counts, *, seed: int = 0) -> "SegmentationScore":
         """From the counts (images, 3, K) of all images.
 
-        Classes that are neither in the images nor predicted are left out of the mean. The interval is a bootstrap over
-        images.
+        Classes that are neither in the images nor predicted are left out of the mean.
         """
         total = counts.sum(axis=0)
         found, true, _ = total.sum(axis=1).tolist()
@@ -67,19 +66,21 @@ class SegmentationScore(NamedTuple):
 
 
 def intersection_over_union(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Of each class, from counts (..., 3, K): (..., K), NaN where there is no union."""
+    """Of each class, from counts (..., 3, K): (..., K), NaN where the class is neither there nor predicted."""
     found, true, taken = np.moveaxis(counts.astype(np.float64), -2, 0)
     union = true + taken - found
     return np.divide(found, union, out=np.full_like(union, np.nan), where=union > 0)
 
 
 def _interval(counts: Counts, seed: int) -> tuple[float, float]:
-    """95 % bootstrap interval of the mean, resampling images."""
-    random, num_images = np.random.default_rng(seed), len(counts)
-    flat, means = counts.reshape(num_images, -1).astype(np.float64), []
+    """95 % interval of the mean by a Bayesian bootstrap over images: each has a random weight of mean 1.
+
+    Drawing images would leave out the rare classes of those not drawn, and change what the mean is of.
+    """
+    random, flat, means = np.random.default_rng(seed), counts.reshape(len(counts), -1).astype(np.float64), []
     for _ in range(0, RESAMPLES, CHUNK):
-        drawn = random.multinomial(num_images, np.full(num_images, 1 / num_images), CHUNK)  # times each image is drawn
-        resampled = (drawn @ flat).reshape(CHUNK, *counts.shape[1:])
+        weights = random.exponential(size=(CHUNK, len(counts)))
+        resampled = (weights @ flat).reshape(CHUNK, *counts.shape[1:])
         means.append(np.nanmean(intersection_over_union(resampled), axis=-1))
     low, high = np.percentile(np.concatenate(means), [LOW, HIGH])
     return float(low), float(high)
