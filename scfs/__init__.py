@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         pretrain,
         report,
         search_attention,
+        segment,
     )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "pretrain",
     "report",
     "search_attention",
+    "segment",
 ]
 __version__ = "0.1.0"
 

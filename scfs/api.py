@@ -23,6 +23,8 @@ from scfs.evaluate.knn.job import knn as knn_job
 from scfs.evaluate.knn.settings import Knn
 from scfs.evaluate.linear.job import linear as linear_job
 from scfs.evaluate.linear.settings import Linear
+from scfs.evaluate.segment.job import segment as segment_job
+from scfs.evaluate.segment.settings import Segment
 from scfs.evaluate.settings import Embed, Export
 from scfs.exporting import Exported, export_and_print
 from scfs.method.search import search_attention
@@ -47,6 +49,7 @@ __all__ = [
     "pretrain",
     "report",
     "search_attention",
+    "segment",
 ]
 
 
@@ -79,6 +82,12 @@ def linear(target: str | Path, **settings: Any) -> list[Metric]:
     """Score a backbone by linear classifiers on its frozen features, and save the best in its run folder."""
     with _restore_torch_state():
         return linear_job(str(target), check(Linear, {}, settings), LoggingConsole())
+
+
+def segment(target: str | Path, **settings: Any) -> list[Metric]:
+    """Score the maps of a frozen backbone by the class of every pixel; returns metrics such as `linear mIoU`."""
+    with _restore_torch_state():
+        return segment_job(str(target), check(Segment, {}, settings), LoggingConsole())
 
 
 def finetune(target: str | Path, recipe: str | Path | None = None, **settings: Any) -> list[Metric]:

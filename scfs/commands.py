@@ -104,6 +104,7 @@ ROWS = (
     ),
     evaluation("knn", "Score a backbone by its nearest neighbours."),
     evaluation("linear", "Score a backbone by linear classifiers on its frozen features, and save the best."),
+    evaluation("segment", "Score the maps of a frozen backbone by the class of every pixel."),
     evaluation(
         "finetune",
         "Score a backbone by fine-tuning it with all or some labels, and save the network.",

@@ -40,7 +40,7 @@ ARROWS = {
     "training": {"runs", "distributed", "process"},
     "evaluate": {
         *("config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"),
-        *("preprocessing", "visualize.detections"),
+        *("preprocessing", "visualize.detections", "visualize.segmentation"),  # these two only draw
     },
     "ablate": {
         *("config", "recipe", "backbones", "data", "evaluate", "training", "runs", "distributed", "pretraining"),
@@ -125,7 +125,7 @@ def test_the_method_imports_neither_opencv_nor_data():
 
 def test_computing_is_apart_from_drawing():
     """In visualize/, what draws imports no network and no data, and nothing else imports matplotlib."""
-    drawing = {"visualize.pictures", "visualize.curves", "visualize.detections"}
+    drawing = {f"visualize.{name}" for name in ("pictures", "curves", "detections", "grid", "segmentation")}
     for path, module in files():
         if module.startswith("visualize."):
             draws = "matplotlib" in path.read_text(encoding="utf-8")

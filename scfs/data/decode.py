@@ -1,9 +1,10 @@
 import io
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from PIL import Image, UnidentifiedImageError
 
 from scfs.data.paths import readable
 
+T = TypeVar("T")
 MAX_PIXELS = 100_000_000
 # By content, whatever the file name. Not all of Pillow's formats: for some it starts other programs.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
@@ -45,6 +47,15 @@ def decode(data: bytes | str | Path, *, name: str = "", max_pixels: int = MAX_PI
     An animation gives its first frame. Transparency is dropped, not blended, and color profiles are not applied, as
     is usual. Pillow, because torchvision's decoder kills the process on a truncated PNG.
     """
+    return _decode(data, _upright_rgb, name, max_pixels)
+
+
+def decode_indices(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
+    """The palette indices (H, W) of an image file, or the levels of a grey one; raises `Unreadable`."""
+    return _decode(path, _indices, "", max_pixels)
+
+
+def _decode(data: bytes | str | Path, convert: Callable[[Image.Image], T], name: str, max_pixels: int) -> T:
     name = name or ("bytes" if isinstance(data, bytes) else str(data))
     try:
         encoded = data if isinstance(data, bytes) else Path(data).read_bytes()
@@ -53,12 +64,22 @@ def decode(data: bytes | str | Path, *, name: str = "", max_pixels: int = MAX_PI
         with _quiet_pillow(), Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
             _check(image, encoded, max_pixels)
             image.load()
-            turn = TURNS.get(_orientation(image))  # after loading, which already rotates a TIFF
-            rgb = _as_rgb(image)
-            rgb.info = {}  # so that nobody rotates it again
-            return rgb if turn is None else rgb.transpose(turn)
+            return convert(image)
     except Exception as error:  # on damaged files Pillow raises nearly anything
         raise Unreadable(name, _reason(error)) from None
+
+
+def _upright_rgb(image: Image.Image) -> Image.Image:
+    turn = TURNS.get(_orientation(image))  # after loading, which already rotates a TIFF
+    rgb = _as_rgb(image)
+    rgb.info = {}  # so that nobody rotates it again
+    return rgb if turn is None else rgb.transpose(turn)
+
+
+def _indices(image: Image.Image) -> NDArray[np.uint8]:
+    if image.mode not in ("P", "L"):
+        raise ValueError(f"its pixels are {image.mode}, not indices of a palette")
+    return np.array(image, np.uint8)
 
 
 @contextmanager

@@ -181,10 +181,9 @@ def training_batches(
         rank=rank(),
         world_size=world_size(),
     )
-    options = _options(num_workers(workers, device), device.type == "cuda")
-    loader = DataLoader[Any](dataset, batch_sampler=sampler, collate_fn=collate, **options)  # type: ignore[arg-type]
     unreadable = UnreadableImages(len(dataset.source))
-    for batch in _iterate(loader):
+    options = {"workers": num_workers(workers, device), "pin": device.type == "cuda", "collate_fn": collate}
+    for batch in load(dataset, batch_sampler=sampler, **options):  # type: ignore[arg-type]
         here = {problem for problem in batch.unreadable if problem} - unreadable.reported
         if any(sum_counts(len(here))):
             for problem in unreadable.add(problem for there in gather(here) for problem in there):
@@ -195,8 +194,8 @@ def training_batches(
 
 def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[list[LoadedViews]]:
     """The micro-batches of every step of a run, in one pass; workers live until its end."""
-    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=_pack, **_options(workers, pin))
-    micro_batches = (LoadedViews(packed.unpack(), unreadable) for packed, unreadable in _iterate(loader))
+    loaded = load(dataset, workers=workers, pin=pin, batch_sampler=sampler, collate_fn=_pack)
+    micro_batches = (LoadedViews(packed.unpack(), unreadable) for packed, unreadable in loaded)
     return (list(batch) for batch in zip(*[micro_batches] * sampler.micro_batches, strict=True))
 
 
@@ -209,12 +208,12 @@ def centre_loader(
     source: Source, size: int, indices: Sequence[int], *, batch_size: int, workers: int, pin: bool
 ) -> Iterator[CentreViews]:
     """The images at the given indices, once and in order."""
-    return _iterate(DataLoader(CentreDataset(source, size, indices), batch_size=batch_size, **_options(workers, pin)))
+    return load(CentreDataset(source, size, indices), workers=workers, pin=pin, batch_size=batch_size)
 
 
 def single_images(dataset: Dataset[Any], *, workers: int, pin: bool) -> Iterator[Any]:
     """The samples of a dataset one by one, in order."""
-    return _iterate(DataLoader(dataset, batch_size=None, **_options(workers, pin)))
+    return load(dataset, workers=workers, pin=pin, batch_size=None)
 
 
 def num_workers(setting: int | str, device: torch.device) -> int:
@@ -234,10 +233,10 @@ def num_workers(setting: int | str, device: torch.device) -> int:
     return max(1, num_cores() // 4) if device.type == "cpu" else min(num_cores(), MAX_WORKERS)
 
 
-def _iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The loader's batches; a `UserError` in a worker comes without the worker's traceback."""
+def load(dataset: Dataset[Any], *, workers: int, pin: bool, **options: Any) -> Iterator[Any]:
+    """The batches of a `DataLoader`; a `UserError` in a worker comes without the worker's traceback."""
     try:
-        yield from loader
+        yield from DataLoader(dataset, **options, **_options(workers, pin))
     except UserError as error:
         last_line = str(error).strip().splitlines()[-1]
         raise UserError(last_line.removeprefix("scfs.errors.UserError: ")) from None

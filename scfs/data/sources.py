@@ -1,7 +1,8 @@
 import difflib
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,14 @@ from scfs.data.lists import read_list, read_names
 from scfs.data.parquet import open_parquet
 from scfs.data.public import PUBLIC
 from scfs.data.scene_source import SceneSource
+from scfs.data.segmentation import LabelMap, PaintedSource, open_segmented_coco, open_segmented_voc
 from scfs.data.selection import choose_classes, every_fifth
 from scfs.data.shards import open_shards
 from scfs.data.voc import open_annotated_voc
 from scfs.errors import UserError
 
 ANNOTATED = {"voc": open_annotated_voc, "coco": open_annotated_coco}
+SEGMENTED: dict[str, Callable[..., tuple[Any, Any]]] = {"voc": open_segmented_voc, "coco": open_segmented_coco}
 
 
 class Source(Protocol):
@@ -60,6 +63,15 @@ class AnnotatedSource(Source, Protocol):
 
     def image_id(self, index: int) -> int:
         """The image's id in the annotation file, as COCO's evaluation expects it; elsewhere its index."""
+
+
+class SegmentedSource(Source, Protocol):
+    """A source that knows the class of every pixel. Its `classes` are those of pixels; the first is background."""
+
+    notes: tuple[str, ...]  # for the user: which annotations are left out or changed
+
+    def label_map(self, index: int) -> LabelMap:
+        """The classes (H, W) of the pixels, as indices in `classes`; 255 is void. `decode.Unreadable` if damaged."""
 
 
 def open_train(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) -> Source:
@@ -133,6 +145,23 @@ def open_annotated(source: str, *, max_pixels: int = MAX_PIXELS) -> tuple[Annota
     if not colon or kind not in ANNOTATED:
         raise UserError(f"'{source}' has no boxes or masks; give scenes, voc:FOLDER or coco:FOLDER.")
     return ANNOTATED[kind](_public_folder(kind, folder), max_pixels=max_pixels)
+
+
+def open_segmented(source: str, *, max_pixels: int = MAX_PIXELS) -> tuple[SegmentedSource, SegmentedSource]:
+    """Images with label maps, for training and for evaluation, with the same classes."""
+    if not is_segmented(source):
+        raise UserError(f"'{source}' has no label maps; give scenes, voc:FOLDER or coco:FOLDER.")
+    if _scene_sizes(source) is not None:
+        train, val = open_annotated(source)
+        return PaintedSource(train, origin=source), PaintedSource(val, origin=source)
+    kind, _, folder = source.partition(":")
+    return SEGMENTED[kind](_public_folder(kind, folder), max_pixels=max_pixels)
+
+
+def is_segmented(source: str) -> bool:
+    """Whether a source, by its kind, has label maps."""
+    kind, colon, _ = source.partition(":")
+    return _scene_sizes(source) is not None or (bool(colon) and kind in SEGMENTED)
 
 
 def _open(source: str, *, with_val: bool, max_pixels: int) -> tuple[Source, Source | None]:

@@ -139,6 +139,11 @@ def centre_view(image: Image.Image, size: int) -> Tensor:
     return as_tensor(F.center_crop(image, [size, size]))
 
 
+def square_view(image: Image.Image, size: int) -> Tensor:
+    """The whole image resized to a square, as uint8: nothing is cut off."""
+    return as_tensor(F.resize(image, [size, size], interpolation=InterpolationMode.BICUBIC))
+
+
 def crop_and_flip(image: Image.Image, size: int, seed: int) -> Tensor:
     """The training view of classifiers as uint8: a random crop of 0.08 to 1 of the area, flipped half of the time."""
     random = Random(seed)

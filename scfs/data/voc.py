@@ -23,8 +23,8 @@ TRAINVAL = ("trainval", "train", "val")
 
 def open_voc(root: Path, *, with_val: bool, max_pixels: int) -> tuple[FileSource, None]:  # noqa: ARG001
     """The trainval images of every year of PASCAL VOC, without labels."""
-    years = _years(root)
-    paths = [_image_path(root, Member(year, name)) for year in years for name in _trainval(year)]
+    years = _years(root, MAIN)
+    paths = [Member(year, name).below(root) for year in years for name in MAIN.trainval(year)]
     files = list_files(str(root), paths, origin=f"ImageSets/Main of {', '.join(map(str, years))}")
     return FileSource(files, NO_LABELS, (), max_pixels=max_pixels), None
 
@@ -35,17 +35,37 @@ def open_annotated_voc(root: Path, *, max_pixels: int) -> tuple[AnnotatedFiles, 
     If no year has test images with annotations, the train lists are for training and the val lists for evaluation.
     There are no masks: only some of the images have them.
     """
-    years = _years(root)
-    tests = [year for year in years if _has_test(year)]
-    if tests:
-        train = _members({year: _trainval(year) for year in years if year not in tests or _lists(year, *TRAINVAL)})
-        val = _members({tests[0]: _lists(tests[0], "test")})
-    else:
-        train, val = (_members({year: _lists(year, split) for year in years}) for split in ("train", "val"))
-    for split, members in (("train", train), ("val", val)):
-        if not members:
-            raise UserError(f"No {split} images in ImageSets/Main of {', '.join(map(str, years))}; unpack them again.")
+    train, val = split_members(root, MAIN)
     return _read(root, train, max_pixels), _read(root, val, max_pixels)
+
+
+class Lists(NamedTuple):
+    """What a task calls its lists of images, and the files with the truth about each of them."""
+
+    name: str  # of the folder in ImageSets
+    truth: str  # of an image, in the folder of its year
+
+    def read(self, year: Path, *splits: str) -> list[str]:
+        """The names of the images of some splits, sorted; a missing list counts as empty."""
+        paths = [year / "ImageSets" / self.name / f"{split}.txt" for split in splits]
+        return sorted({name for path in paths if path.is_file() for name in path.read_text().split()})
+
+    def trainval(self, year: Path) -> list[str]:
+        """The images for training and validation."""
+        names = self.read(year, TRAINVAL[0]) or self.read(year, *TRAINVAL[1:])
+        if not names:
+            folder = year / "ImageSets" / self.name
+            raise UserError(f"{folder} has no trainval.txt with images; unpack the data set again.")
+        return names
+
+    def has_test(self, year: Path) -> bool:
+        """Whether a year has test images with their truth: those of 2012 were never published."""
+        names = self.read(year, "test")
+        return bool(names) and Member(year, names[0]).truth(self).is_file()
+
+
+MAIN = Lists("Main", "Annotations/{}.xml")
+SEGMENTATION = Lists("Segmentation", "SegmentationClass/{}.png")
 
 
 class Member(NamedTuple):
@@ -54,9 +74,31 @@ class Member(NamedTuple):
     year: Path
     name: str
 
-    @property
-    def annotation(self) -> Path:
-        return self.year / "Annotations" / f"{self.name}.xml"
+    def truth(self, lists: Lists) -> Path:
+        """The file with what a task wants to know about the image."""
+        return self.year / lists.truth.format(self.name)
+
+    def below(self, root: Path) -> bytes:
+        """The path of the image, relative to the root."""
+        return os.fsencode(f"{os.path.relpath(self.year / 'JPEGImages', root)}/{self.name}.jpg")
+
+
+def split_members(root: Path, lists: Lists) -> tuple[list[Member], list[Member]]:
+    """The images for training and those for evaluation, as `open_annotated_voc` describes them."""
+    years = _years(root, lists)
+    tests = [year for year in years if lists.has_test(year)]
+    if tests:
+        train = _members(
+            {year: lists.trainval(year) for year in years if year not in tests or lists.read(year, *TRAINVAL)}
+        )
+        val = _members({tests[0]: lists.read(tests[0], "test")})
+    else:
+        train, val = (_members({year: lists.read(year, split) for year in years}) for split in ("train", "val"))
+    for split, members in (("train", train), ("val", val)):
+        if not members:
+            where = f"ImageSets/{lists.name} of {', '.join(map(str, years))}"
+            raise UserError(f"No {split} images in {where}; unpack them again.")
+    return train, val
 
 
 class VocObject(NamedTuple):
@@ -68,36 +110,18 @@ class VocObject(NamedTuple):
     difficult: bool
 
 
-def _years(root: Path) -> list[Path]:
-    if _is_voc(root):
+def _years(root: Path, lists: Lists) -> list[Path]:
+    if _is_voc(root, lists):
         return [root]
-    years = sorted(path for path in (*root.glob("VOC20*"), *root.glob("VOCdevkit/VOC20*")) if _is_voc(path))
+    years = sorted(path for path in (*root.glob("VOC20*"), *root.glob("VOCdevkit/VOC20*")) if _is_voc(path, lists))
     if not years:
-        raise UserError(f"No PASCAL VOC under {root}; expected VOCdevkit/VOC2007 or another year with ImageSets/Main.")
+        wanted = f"VOCdevkit/VOC2007 or another year with ImageSets/{lists.name}"
+        raise UserError(f"No PASCAL VOC under {root}; expected {wanted}.")
     return years
 
 
-def _is_voc(folder: Path) -> bool:
-    return (folder / "ImageSets" / "Main").is_dir() and (folder / "JPEGImages").is_dir()
-
-
-def _lists(year: Path, *splits: str) -> list[str]:
-    """The names of the images of some splits, sorted; a missing list counts as empty."""
-    paths = [year / "ImageSets" / "Main" / f"{split}.txt" for split in splits]
-    return sorted({name for path in paths if path.is_file() for name in path.read_text().split()})
-
-
-def _trainval(year: Path) -> list[str]:
-    names = _lists(year, TRAINVAL[0]) or _lists(year, *TRAINVAL[1:])
-    if not names:
-        raise UserError(f"{year / 'ImageSets' / 'Main'} has no trainval.txt with images; unpack the data set again.")
-    return names
-
-
-def _has_test(year: Path) -> bool:
-    """Whether a year has test images with annotations: those of 2012 were never published."""
-    names = _lists(year, "test")
-    return bool(names) and Member(year, names[0]).annotation.is_file()
+def _is_voc(folder: Path, lists: Lists) -> bool:
+    return (folder / "ImageSets" / lists.name).is_dir() and (folder / "JPEGImages").is_dir()
 
 
 def _members(names: dict[Path, list[str]]) -> list[Member]:
@@ -106,17 +130,13 @@ def _members(names: dict[Path, list[str]]) -> list[Member]:
     return [Member(year, name) for name, year in sorted(years.items(), key=lambda item: (item[1], item[0]))]
 
 
-def _image_path(root: Path, member: Member) -> bytes:
-    return os.fsencode(f"{os.path.relpath(member.year / 'JPEGImages', root)}/{member.name}.jpg")
-
-
 def _read(root: Path, members: Sequence[Member], max_pixels: int) -> AnnotatedFiles:
-    files = list_files(str(root), [_image_path(root, member) for member in members], origin="ImageSets/Main")
+    files = list_files(str(root), [member.below(root) for member in members], origin="ImageSets/Main")
     sizes, objects = np.empty((len(members), 2), np.int32), list[VocObject]()
     for image, member in enumerate(members):
-        tree = _parse(member.annotation)
+        tree = _parse(member.truth(MAIN))
         sizes[image] = _size(tree, files.path(image))
-        objects += _objects(tree, image, member.annotation)
+        objects += _objects(tree, image, member.truth(MAIN))
     columns = Columns(
         images=np.array([each.image for each in objects], np.int64),
         boxes=np.array([each.box for each in objects], np.float64).reshape(-1, 4),
@@ -126,7 +146,7 @@ def _read(root: Path, members: Sequence[Member], max_pixels: int) -> AnnotatedFi
         areas=np.full(len(objects), np.nan),
         ids=np.arange(1, len(objects) + 1),
     )
-    table, notes = tabulate(columns, sizes, None, [], name=lambda row: f"in {members[objects[row].image].annotation}")
+    table, notes = tabulate(columns, sizes, None, [], name=lambda row: f"in {members[objects[row].image].truth(MAIN)}")
     return AnnotatedFiles(
         files,
         table,

@@ -62,14 +62,19 @@ def extract(
     unreadable = [problem for each in shards for problem in each[3]]
     if limit_unreadable:
         refuse_unreadable(unreadable, len(source))
-    if damaged := int((~features.isfinite()).any(dim=1).sum()):
-        raise NonFiniteFeaturesError(
-            f"The features of {damaged} of {len(features)} images are not finite: the weights are damaged, or their "
-            "training diverged; use another checkpoint, or train again at a lower rate."
-        )
+    refuse_non_finite(int((~features.isfinite()).any(dim=1).sum()), len(features))
     order = indices.argsort()
     labelled = LabelledFeatures(features[order], labels[order])
     return Extracted(labelled, indices[order].tolist(), unreadable)
+
+
+def refuse_non_finite(damaged: int, num_images: int) -> None:
+    """Raise an error if the features of some images are not finite."""
+    if damaged:
+        raise NonFiniteFeaturesError(
+            f"The features of {damaged} of {num_images} images are not finite: the weights are damaged, or their "
+            "training diverged; use another checkpoint, or train again at a lower rate."
+        )
 
 
 def effective_rank(features: Tensor) -> float:

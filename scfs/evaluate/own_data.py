@@ -15,10 +15,7 @@ AnyTarget = TypeVar("AnyTarget", bound=Target)
 
 def with_data(target: str, settings: AnyEvaluation, console: Console) -> AnyEvaluation:
     """The settings with the run's own images where none are given; these need labels. Weights alone have no images."""
-    run = run_of(target)
-    if settings.data or run is None:
-        return settings
-    source, classes = _trained_on(read_toml(run / SETTINGS))
+    source, classes = ("", "") if settings.data else own_data(target)
     if not source:
         return settings
     classes = settings.classes or classes
@@ -32,27 +29,33 @@ def with_data(target: str, settings: AnyEvaluation, console: Console) -> AnyEval
             f"{target} was trained on {source}, which has no labels; give labelled images with --data, such as a "
             "folder of class folders."
         )
-    console.print(f"No --data given: using the run's own images, {source}.", highlight=False, soft_wrap=True)
+    show_own(source, console)
     return settings.model_copy(update={"data": source, "classes": classes})
 
 
 def with_annotated_data(target: str, settings: AnyTarget, console: Console) -> AnyTarget:
     """The settings with the run's own images where none are given; these need boxes."""
-    run = run_of(target)
-    source = "" if run is None else _trained_on(read_toml(run / SETTINGS))[0]
     if settings.data:
         return settings
+    source, _ = own_data(target)
     if not has_objects(source):
         where = f"{source}, which has no boxes" if source else "images that are not known"
         raise UserError(f"{target} was trained on {where}; give images with --data: scenes, voc:DIR or coco:DIR.")
-    console.print(f"No --data given: using the run's own images, {source}.", highlight=False, soft_wrap=True)
+    show_own(source, console)
     return settings.model_copy(update={"data": source})
 
 
-def _trained_on(values: dict[str, dict[str, str]]) -> tuple[str, str]:
-    """The source of a run's images and its class list, of pre-training or of training with labels."""
+def own_data(target: str) -> tuple[str, str]:
+    """The source of the images that a run was trained on, and its class list; empty for weights alone."""
+    run = run_of(target)
+    values = {} if run is None else read_toml(run / SETTINGS)
     for task in ("finetune", "detect"):
         if task in values:
             return values[task].get("data", ""), values[task].get("classes", "")
     data = values.get("data", {})
     return data.get("source", ""), data.get("classes", "")
+
+
+def show_own(source: str, console: Console) -> None:
+    """Print that a run's own images are used."""
+    console.print(f"No --data given: using the run's own images, {source}.", highlight=False, soft_wrap=True)

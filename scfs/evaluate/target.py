@@ -1,13 +1,14 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 from torch import nn
 
-from scfs.backbones import Backbone, fingerprint, load_backbone
+from scfs.backbones import Backbone, Loaded, fingerprint, load_backbone
 from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
 from scfs.evaluate.features import Extracted, extract_with_progress
@@ -17,6 +18,7 @@ from scfs.runs.files import digest_of
 from scfs.runs.layout import environment
 from scfs.runs.metric import Metric
 from scfs.runs.results import Result, protocol_of
+from scfs.training.resumable import FREE, TrainingFiles
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,17 @@ class EvalTarget:
             environment=environment(self.device),
         )
 
+    def training_files(self, evaluation: str, settings: Target, folder: Path | None) -> TrainingFiles | None:
+        """State and curves of a training, named by settings and weights, so that each one of a run has its own.
+
+        The curves stay, in EVALUATION_DIGEST next to those of the run; the same training again overwrites them.
+        """
+        if folder is None:
+            return None
+        known = self.resolved(settings)
+        digest = digest_of({name: value for name, value in known.items() if name not in FREE})
+        return TrainingFiles(folder / f"{evaluation}_state_{digest}.pt", folder / f"{evaluation}_{digest}", known)
+
     def features(
         self, settings: Evaluation, console: Console, *, all_layers: bool
     ) -> tuple[LayerFeatures, list[Extracted]]:
@@ -105,11 +118,21 @@ class EvalTarget:
 
 def open_eval_target(target: str, settings: Evaluation, device: torch.device, console: Console) -> EvalTarget:
     """Load the backbone of a run or of weights and open the images; prints the load report of foreign weights."""
-    loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
+    loaded = load_evaluated(target, settings)
     if not settings.data:
         raise UserError(f"{target} is not a run with its own images; give labelled images with --data.")
     train, val = open_labelled(settings.data, classes=settings.classes)
     size = loaded.evaluated_size(settings.size)
+    show_report(loaded, console)
+    return EvalTarget(target, loaded.backbone.to(device), size, train, val, device)
+
+
+def load_evaluated(target: str, settings: Target) -> Loaded:
+    """The backbone to score."""
+    return load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
+
+
+def show_report(loaded: Loaded, console: Console) -> None:
+    """Print the load report of foreign weights."""
     if loaded.report is not None:
         console.print(str(loaded.report), highlight=False, soft_wrap=True)
-    return EvalTarget(target, loaded.backbone.to(device), size, train, val, device)

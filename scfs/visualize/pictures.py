@@ -15,19 +15,19 @@ from torch import Tensor
 
 from scfs.view_batch import ViewBatch
 from scfs.visualize.attention import SearchedImage
+from scfs.visualize.grid import TITLE, add_titles, grid, save_figure, shortened
 from scfs.visualize.projection import Projection
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart; without yellow, pale on white.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 SAME, OTHER = "#0072B2", "#D55E00"  # of neighbours: the query's class, or another one
 GREY, MARKERS = "#BBBBBB", "o^s"
-CELL, TITLE = 1.3, 9  # inches of an image in a grid; points of a title
 
 
 def save_views(path: Path, images: Sequence[Image.Image], views: Sequence[ViewBatch]) -> None:
     """Example views; each row: an image with the boxes of its views, then its global and its local views."""
     num_global, num_local = len(views[0].global_views), len(views[0].local_views)
-    figure, axes = _grid(len(images), 1 + num_global + num_local)
+    figure, axes = grid(len(images), 1 + num_global + num_local)
     for image, batch, cells in zip(images, views, axes, strict=True):
         cells[0].imshow(image)
         boxes = [*batch.global_boxes.tolist(), *batch.local_boxes.tolist()]
@@ -36,14 +36,14 @@ def save_views(path: Path, images: Sequence[Image.Image], views: Sequence[ViewBa
             cells[1 + i].imshow(view.movedim(0, -1).numpy())
             _frame(cells[1 + i], *_line(i))
     names = [f"global {i + 1}" for i in range(num_global)] + [f"local {i + 1}" for i in range(num_local)]
-    _titles(axes[0], ["image", *names])
-    _save(figure, path)
+    add_titles(axes[0], ["image", *names])
+    save_figure(figure, path)
 
 
 def save_attention(path: Path, searched: Sequence[SearchedImage]) -> None:
     """Each row: an image, then each of its queries with the attention on the image at every search layer."""
     layers, num_queries = list(searched[0].maps), len(searched[0].queries)
-    figure, axes = _grid(len(searched), 1 + num_queries * (1 + len(layers)))
+    figure, axes = grid(len(searched), 1 + num_queries * (1 + len(layers)))
     for found, cells in zip(searched, axes, strict=True):
         cells[0].imshow(found.image)
         for query, (box, crop) in enumerate(zip(found.boxes, found.queries, strict=True)):
@@ -53,8 +53,8 @@ def save_attention(path: Path, searched: Sequence[SearchedImage]) -> None:
             _frame(cells[first], *_line(query))
             for cell, attention in zip(cells[first + 1 :], found.maps.values(), strict=False):
                 _overlay(cell, found.image, attention[query])
-    _titles(axes[0], ["image", *(name for i in range(num_queries) for name in (f"query {i + 1}", *layers))])
-    _save(figure, path)
+    add_titles(axes[0], ["image", *(name for i in range(num_queries) for name in (f"query {i + 1}", *layers))])
+    save_figure(figure, path)
 
 
 def save_neighbours(
@@ -69,16 +69,16 @@ def save_neighbours(
 
     cosines: (queries, k). same_class: (queries, k) bool, for the colour of frames; None without classes.
     """
-    figure, axes = _grid(len(queries), 1 + cosines.shape[1], titles=True)
+    figure, axes = grid(len(queries), 1 + cosines.shape[1], titles=True)
     for row, cells in enumerate(axes):
         cells[0].imshow(queries[row])
-        _titles(cells[:1], captions[row : row + 1])
+        add_titles(cells[:1], captions[row : row + 1])
         for column, (cell, image) in enumerate(zip(cells[1:], found[row], strict=True)):
             cell.imshow(image)
             if same_class is not None:
                 _frame(cell, SAME if same_class[row, column] else OTHER)
-        _titles(cells[1:], [f"{cosine:.2f}" for cosine in cosines[row].tolist()])
-    _save(figure, path)
+        add_titles(cells[1:], [f"{cosine:.2f}" for cosine in cosines[row].tolist()])
+    save_figure(figure, path)
 
 
 def save_projection(path: Path, projection: Projection, labels: Tensor, classes: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ def save_projection(path: Path, projection: Projection, labels: Tensor, classes:
     ):
         axis.set_label_text(f"component {number + 1} ({fraction:.0%} of the variance)")
     axes.grid(alpha=0.3)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _groups(labels: Tensor, classes: Sequence[str]) -> list[tuple[str, Tensor, dict[str, Any]]]:
@@ -112,34 +112,11 @@ def _groups(labels: Tensor, classes: Sequence[str]) -> list[tuple[str, Tensor, d
     if len(shown) > len(styles):
         shown = shown[: len(COLOURS)]
     shown = sorted(shown)
-    groups = [(_short(classes[label], 28), labels == label, style) for label, style in zip(shown, styles, strict=False)]
+    names = [shortened(classes[label], 28) for label in shown]
+    groups = [(name, labels == label, style) for name, label, style in zip(names, shown, styles, strict=False)]
     rest = ~sum((mask for _, mask, _ in groups), torch.zeros_like(labels, dtype=torch.bool))
     others = [(f"{int((counts > 0).sum()) - len(shown)} others", rest, {"color": GREY, "marker": "."})]
     return [*(others if rest.any() else []), *groups]
-
-
-def _grid(rows: int, columns: int, *, titles: bool = False) -> tuple[Figure, Any]:
-    """Square cells without ticks, with space for titles above the first row or above all."""
-    gap = 0.3 if titles else 0.1  # inches between rows
-    width, height = CELL * columns + 0.1 * (columns + 1), CELL * rows + gap * (rows - 1) + 0.4
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
-    # Placed by hand: a constrained layout of so many cells takes seconds.
-    axes = figure.subplots(rows, columns, squeeze=False)
-    figure.subplots_adjust(0.1 / width, 0.1 / height, 1 - 0.1 / width, 1 - 0.3 / height, 0.1 / CELL, gap / CELL)
-    for axis in axes.flat:
-        axis.set_xticks([])
-        axis.set_yticks([])
-    return figure, axes
-
-
-def _titles(cells: Any, names: Sequence[str]) -> None:
-    for cell, name in zip(cells, names, strict=True):
-        cell.set_title(_short(name, 18), fontsize=TITLE, pad=4)
-
-
-def _short(name: str, length: int) -> str:
-    return name if len(name) <= length else f"{name[: length - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _line(number: int) -> tuple[str, str]:
@@ -165,8 +142,3 @@ def _overlay(cell: Any, image: Image.Image, attention: NDArray[np.float32]) -> N
     cell.imshow(image.convert("L"), cmap="gray", extent=extent)
     cell.imshow(attention, cmap="inferno", alpha=0.65, extent=extent, interpolation="bilinear")
     cell.set(xlim=(0, image.width), ylim=(image.height, 0))
-
-
-def _save(figure: Figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)

@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 
 from scfs import distributed
-from scfs.backbones import Backbone, load_backbone
+from scfs.backbones import Backbone
 from scfs.data.annotations import AnnotatedSubset
 from scfs.data.sources import AnnotatedSource, open_annotated
 from scfs.data.unreadable import refuse_unreadable, show_left_out
@@ -22,7 +22,7 @@ from scfs.evaluate.detect.training import plan_training, train_detector
 from scfs.evaluate.detect.voc_metrics import voc_metrics
 from scfs.evaluate.own_data import with_annotated_data
 from scfs.evaluate.tables import metrics_table
-from scfs.evaluate.target import EvalTarget
+from scfs.evaluate.target import EvalTarget, load_evaluated, show_report
 from scfs.evaluate.training_folder import open_folder
 from scfs.runs.files import digest_of
 from scfs.runs.metric import Metric
@@ -82,12 +82,11 @@ def _open_data(settings: Detect, console: Console) -> tuple[AnnotatedSource, Ann
 
 def _open_backbone(target: str, settings: Detect, console: Console) -> Backbone:
     """The backbone to start from; prints the load report of foreign weights."""
-    loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
+    loaded = load_evaluated(target, settings)
     if settings.start == "scratch":
         torch.manual_seed(settings.seed)
         return Backbone(loaded.backbone.name, loaded.backbone.layers)
-    if loaded.report is not None:
-        console.print(str(loaded.report), highlight=False, soft_wrap=True)
+    show_report(loaded, console)
     return loaded.backbone
 
 

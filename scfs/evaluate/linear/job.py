@@ -20,12 +20,11 @@ from scfs.evaluate.linear.settings import Linear
 from scfs.evaluate.own_data import with_data
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import EvalTarget, open_eval_target
-from scfs.runs.files import digest_of
 from scfs.runs.metric import Metric, as_json
 from scfs.runs.results import record, results_folder
 from scfs.training.cpu import cpu_setup
 from scfs.training.loop import TrainingPlan
-from scfs.training.resumable import FREE, TrainingFiles, fit
+from scfs.training.resumable import TrainingFiles, fit
 
 QUICK = "Quick variant: features of centre crops, computed once; the paper's protocol makes new crops in every epoch."
 
@@ -44,7 +43,7 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
             console.print(QUICK, highlight=False, soft_wrap=True)
         held_out = hold_out(eval_target.train, settings.held_out, settings.seed)
         network = ProbeFeatures(eval_target.backbone, settings.blocks).eval()
-        files = _files(eval_target, settings, folder)
+        files = eval_target.training_files("linear", settings, folder)
         # The backbone is frozen, so the features to score at the end can be computed now.
         _, held_out_images = split_by(eval_target.train, held_out)
         sources = (eval_target.train if settings.cached else held_out_images, eval_target.val)
@@ -111,18 +110,6 @@ def _batch_size(eval_target: EvalTarget, settings: Linear) -> int:
     if settings.cached:
         return min(settings.batch_size, len(eval_target.train))
     return distributed.usable_batch_size(settings.batch_size, len(eval_target.train))
-
-
-def _files(eval_target: EvalTarget, settings: Linear, folder: Path | None) -> TrainingFiles | None:
-    """State and curves, named by settings and weights, so that each probe of a run has its own.
-
-    The curves stay, in linear_DIGEST next to those of the run; training the same probe again overwrites them.
-    """
-    if folder is None:
-        return None
-    known = eval_target.resolved(settings)
-    digest = digest_of({name: value for name, value in known.items() if name not in FREE})
-    return TrainingFiles(folder / f"linear_state_{digest}.pt", folder / f"linear_{digest}", known)
 
 
 def _cached_batches(
