@@ -25,7 +25,7 @@ from scfs.evaluate.segment.memory import Memory, MemoryBuilder, choose_positions
 from scfs.evaluate.segment.predictions import Predictions, best_classes
 from scfs.runs.metric import by_name
 from scfs.runs.results import read_results
-from scfs.visualize.report import result_rows
+from scfs.visualize.sections import result_rows
 from tests.data.test_annotations import SHARED
 from tests.test_bad_input import refused
 
