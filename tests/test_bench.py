@@ -86,6 +86,12 @@ def test_jobs_take_turns():
     assert np.isfinite(list(medians.values())).all()
 
 
+def test_a_size_that_the_backbone_cannot_take():
+    settings = BenchStep(**SMALL | {"backbone": "vit_tiny_patch16_224", "local_size": 17}, batch_size=2, out_dim=64)
+    with pytest.raises(UserError, match="cannot take images of 17 x 17"):
+        bench_step(settings, Console(quiet=True))
+
+
 def test_a_missing_lightly_is_a_user_error(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "lightly.loss", None)
     with pytest.raises(UserError, match="lightly is not installed"):

@@ -30,6 +30,7 @@ class OurStep:
             {
                 "backbone": {"name": backbone},
                 "method": {"contrast": contrast, "variant": variant, "out_dim": out_dim},
+                "views": {"global_size": batch.global_views.shape[-1], "local_size": batch.local_views.shape[-1]},
                 "optim": {"batch_size": num_images, "final_lr": 0},
                 "run": {"gradient_checkpointing": recompute},
             }
