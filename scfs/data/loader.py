@@ -1,5 +1,6 @@
 import logging
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -170,7 +171,7 @@ def crop_batches(
         _options(num_workers(workers, device), device.type == "cuda"),
         UnreadableImages(len(dataset.source)),
     )
-    for batch in _iterate(DataLoader(dataset, batch_sampler=sampler, **options)):
+    for batch in _iterate(dataset, batch_sampler=sampler, **options):
         here = {problem for problem in batch.unreadable if problem} - unreadable.reported
         if any(sum_counts(len(here))):
             for problem in unreadable.add(problem for there in gather(here) for problem in there):
@@ -181,8 +182,8 @@ def crop_batches(
 
 def view_loader(dataset: ViewDataset, sampler: StepSampler, *, workers: int, pin: bool) -> Iterator[list[LoadedViews]]:
     """The micro-batches of every step of a run, in one pass; workers live until its end."""
-    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=_pack, **_options(workers, pin))
-    micro_batches = (LoadedViews(packed.unpack(), unreadable) for packed, unreadable in _iterate(loader))
+    batches = _iterate(dataset, batch_sampler=sampler, collate_fn=_pack, **_options(workers, pin))
+    micro_batches = (LoadedViews(packed.unpack(), unreadable) for packed, unreadable in batches)
     return (list(batch) for batch in zip(*[micro_batches] * sampler.micro_batches, strict=True))
 
 
@@ -195,7 +196,7 @@ def centre_loader(
     source: Source, size: int, indices: Sequence[int], *, batch_size: int, workers: int, pin: bool
 ) -> Iterator[CentreViews]:
     """The images at the given indices, once and in order."""
-    return _iterate(DataLoader(CentreDataset(source, size, indices), batch_size=batch_size, **_options(workers, pin)))
+    return _iterate(CentreDataset(source, size, indices), batch_size=batch_size, **_options(workers, pin))
 
 
 def num_workers(setting: int | str, device: torch.device) -> int:
@@ -215,10 +216,13 @@ def num_workers(setting: int | str, device: torch.device) -> int:
     return max(1, num_cores() // 4) if device.type == "cpu" else min(num_cores(), MAX_WORKERS)
 
 
-def _iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The loader's batches; a `UserError` in a worker comes without the worker's traceback."""
+def _iterate(dataset: Dataset[Any], **options: Any) -> Iterator[Any]:
+    """The batches of a loader; a `UserError` in a worker comes without the worker's traceback."""
     try:
-        yield from loader
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # `num_workers` has its own limit
+            batches = iter(DataLoader(dataset, **options))
+        yield from batches
     except UserError as error:
         last_line = str(error).strip().splitlines()[-1]
         raise UserError(last_line.removeprefix("scfs.errors.UserError: ")) from None
