@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from scfs.data import loader
+from scfs.data.scene_source import SceneSource
 from scfs.distributed import num_cores
 from scfs.errors import UserError
 from scfs.runs import checkpoint, layout
@@ -129,6 +130,8 @@ def test_thousands_of_workers(caplog):
     assert caplog.messages == [f"5000 data loader workers are too many for {num_cores()} cores; using {most}."]
     assert loader.num_workers(3, torch.device("cpu")) == 3
     assert len(caplog.messages) == 1
+    source, more_than_cores = SceneSource("val", 2), num_cores() + 1
+    assert len([*loader.centre_loader(source, 8, [0], batch_size=1, workers=more_than_cores, pin=False)]) == 1
 
 
 def test_a_name_that_is_too_long(scfs):

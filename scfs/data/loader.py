@@ -1,5 +1,6 @@
 import logging
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -236,7 +237,10 @@ def num_workers(setting: int | str, device: torch.device) -> int:
 def load(dataset: Dataset[Any], *, workers: int, pin: bool, **options: Any) -> Iterator[Any]:
     """The batches of a `DataLoader`; a `UserError` in a worker comes without the worker's traceback."""
     try:
-        yield from DataLoader(dataset, **options, **_options(workers, pin))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # `num_workers` has its own limit
+            batches = iter(DataLoader(dataset, **options, **_options(workers, pin)))
+        yield from batches
     except UserError as error:
         last_line = str(error).strip().splitlines()[-1]
         raise UserError(last_line.removeprefix("scfs.errors.UserError: ")) from None

@@ -175,7 +175,10 @@ def _columns(path: str, schema: Any) -> Columns:
     features = _features(schema)
     images = [leaf for name in schema.names if (leaf := _image_leaf(schema.field(name)))]
     if not images:
-        raise UserError(f"Parquet file {path} has no column of images (it has {', '.join(schema.names)}).")
+        raise UserError(
+            f"Parquet file {path} has no column of images (it has {', '.join(schema.names)}); give one with bytes, or "
+            "with structs that have bytes."
+        )
     image = min(images, key=lambda leaf: _rank(leaf.partition(".")[0], features))
     numbered = [name for name in schema.names if str(schema.field(name).type).startswith(("int", "uint"))]
     label = next((name for name in numbered if name == "label"), None) or next(

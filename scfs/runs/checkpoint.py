@@ -47,4 +47,5 @@ def _problem(path: Path, error: Exception) -> str:
     if limit := limit_that_stopped(error, path.parent):
         return f"files are limited to {limit}); raise the limit with ulimit -f"
     free = shutil.disk_usage(path.parent).free // 2**20
-    return f"{str(error).splitlines()[0]}; {free} MB free); free some space"
+    reason = error if isinstance(error, OSError) else "not all of it could be written"
+    return f"{reason}; {free} MB free); free some space"

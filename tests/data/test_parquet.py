@@ -158,7 +158,7 @@ def test_damaged_files(dataset, content):
 
 def test_no_image_column(tmp_path):
     pq.write_table(pa.table({"text": ["a"], "label": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"has no column of images \(it has text, label\)"):
+    with pytest.raises(UserError, match=r"has no column of images \(it has text, label\); give one with bytes"):
         open_train(str(tmp_path / "a.parquet"))
 
 

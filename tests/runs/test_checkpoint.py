@@ -58,7 +58,8 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path, monkeypatch, error
         raise error
 
     monkeypatch.setattr(torch, "save", fail)
-    with pytest.raises(UserError, match=r"Cannot write checkpoint .* MB free"):
+    reason = "No space left" if isinstance(error, OSError) else "not all of it could be written"
+    with pytest.raises(UserError, match=rf"Cannot write checkpoint .*{reason}.* MB free"):
         checkpoint.save(path, {"step": 4})
     assert checkpoint.load(path)["step"] == 3
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
