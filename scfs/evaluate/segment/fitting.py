@@ -73,9 +73,9 @@ class Fitting:
         if not len(memory.features):
             raise UserError("All pixels of the train images are void; give images with labels.")
         height, width = self.reader.shape
-        sampled = f", {self.per_image} of {height * width} per image" if self.per_image < height * width else ""
+        fraction = f", {self.per_image} of {height * width} per image" if self.per_image < height * width else ""
         megabytes = sum(4e-6 * part.numel() for part in memory)
-        self._print(f"memory   {len(memory.features)} positions of train maps{sampled} ({megabytes:.0f} MB)")
+        self._print(f"memory   {len(memory.features)} positions of train maps{fraction} ({megabytes:.0f} MB)")
         return memory
 
     def _linear(self, collected: "Collected", files: TrainingFiles | None) -> LinearLayer:
