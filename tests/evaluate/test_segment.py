@@ -161,6 +161,15 @@ def test_rare_classes_stay_in_a_memory_that_is_too_small():
     assert choose_positions(fractions, 200, 0).tolist() == list(range(200))
 
 
+@pytest.mark.parametrize("num_images", [3, 7, 10, 23])
+def test_every_image_gives_about_the_same_to_the_memory(num_images):
+    builder = MemoryBuilder(num_classes=4, num_images=num_images, limit=10, seed=0)
+    for index in range(num_images):
+        builder.add(index, torch.randn(5, 4, 4), label_map(index, (9, 9), void=0))
+    assert builder.build().features.shape == (10, 5)
+    assert {len(rows.features) for rows in builder.rows.values()} <= {10 // num_images, 10 // num_images + 1}
+
+
 # Without a backbone
 
 
@@ -178,7 +187,7 @@ def blocks(seed, cells=8, zoom=4):
 def classifiers(maps, labels, k=5):
     """Both methods, from the maps and labels of train images."""
     builder, statistics = (
-        MemoryBuilder(num_classes=4, per_image=64, seed=0),
+        MemoryBuilder(num_classes=4, num_images=len(maps), limit=10_000, seed=0),
         ChannelStatistics(maps.shape[1], maps.device),
     )
     for index, (each, truth) in enumerate(zip(maps, labels, strict=True)):
@@ -328,7 +337,7 @@ def test_the_command(scfs, tmp_path):
     assert rows(scfs(*command, "--method", "linear")[1]) == {"linear": found["linear"]}  # deterministic
     code, out, _ = scfs(*command, "--method", "neighbours", "--memory", 200)
     assert list(rows(out)) == ["neighbours"]
-    assert "200 positions of train maps, 5 of 16 per image" in out
+    assert "200 of 640 positions of train maps" in out
 
 
 def test_maps_that_do_not_fit_in_memory_are_computed_again(scfs, monkeypatch):

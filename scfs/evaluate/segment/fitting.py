@@ -53,11 +53,6 @@ class Fitting:
         return found
 
     @property
-    def per_image(self) -> int:
-        """How many positions of an image are in the memory at most."""
-        return max(1, self.settings.memory // len(self.train))
-
-    @property
     def map_bytes(self) -> int:
         """The size of the maps of all train images."""
         height, width = self.reader.shape
@@ -73,9 +68,9 @@ class Fitting:
         if not len(memory.features):
             raise UserError("All pixels of the train images are void; give images with labels.")
         height, width = self.reader.shape
-        sampled = f", {self.per_image} of {height * width} per image" if self.per_image < height * width else ""
         megabytes = sum(4e-6 * part.numel() for part in memory)
-        self._print(f"memory   {len(memory.features)} positions of train maps{sampled} ({megabytes:.0f} MB)")
+        of_all = f"{len(memory.features)} of {len(self.train) * height * width} positions of train maps"
+        self._print(f"memory   {of_all} ({megabytes:.0f} MB)")
         return memory
 
     def _linear(self, collected: "Collected", files: TrainingFiles | None) -> LinearLayer:
@@ -132,7 +127,12 @@ class Collected:
         settings, reader = fitting.settings, fitting.reader
         self.fitting = fitting
         self.memory = (
-            MemoryBuilder(num_classes=len(fitting.train.classes), per_image=fitting.per_image, seed=settings.seed)
+            MemoryBuilder(
+                num_classes=len(fitting.train.classes),
+                num_images=len(fitting.train),
+                limit=settings.memory,
+                seed=settings.seed,
+            )
             if settings.method != LINEAR
             else None
         )

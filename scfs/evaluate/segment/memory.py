@@ -34,17 +34,22 @@ class Memory(NamedTuple):
 
 
 class MemoryBuilder:
-    """Collects the memory image by image; all processes together make one."""
+    """Collects the memory image by image; all processes together make one of at most `limit` positions."""
 
-    def __init__(self, *, num_classes: int, per_image: int, seed: int):
-        self.num_classes, self.per_image, self.seed = num_classes, per_image, seed
+    def __init__(self, *, num_classes: int, num_images: int, limit: int, seed: int):
+        self.num_classes, self.num_images, self.limit, self.seed = num_classes, num_images, limit, seed
         self.rows: dict[int, Memory] = {}  # by image
+
+    def quota(self, index: int) -> int:
+        """How many positions an image may give: nearly the same number for each, and together the limit."""
+        before, after = (each * self.limit // self.num_images for each in (index, index + 1))
+        return after - before
 
     def add(self, index: int, maps: Tensor, label_map: LabelMap) -> None:
         """Keep positions of an image: its maps (C, h, w) and its label map."""
         height, width = maps.shape[-2:]
         fractions = class_fractions(label_map, (height, width), self.num_classes)
-        chosen = choose_positions(fractions, self.per_image, derive_seed(self.seed, index))
+        chosen = choose_positions(fractions, self.quota(index), derive_seed(self.seed, index))
         self.rows[index] = Memory(maps.flatten(1).T.cpu()[chosen], fractions[chosen])
 
     def build(self) -> Memory:
