@@ -103,13 +103,16 @@ def test_a_run_becomes_a_detector_whose_backbone_every_command_takes(scfs, train
         assert code == 0, err
 
 
-def test_a_stopped_training_resumes_bit_for_bit(scfs, tmp_path, monkeypatch):
+def test_a_stopped_training_resumes_bit_for_bit(scfs, coco_scenes, tmp_path, monkeypatch):
     command = ("detect", "random:resnet10_half", *SCENES, "--accumulate", 2)
     assert scfs(*command, "--out", tmp_path / "whole")[0] == 0
     with monkeypatch.context() as patch:
         patch.setattr(loop, "Interrupt", Stopping)
         code, _, err = scfs(*command, "--out", tmp_path / "parts")
         assert (code, "Stopped after step 2" in err) == (130, True)
+    other_classes = ("--data", f"coco:{coco_scenes}", *QUICK, "--accumulate", 2, "--out", tmp_path / "parts")
+    code, _, err = scfs("detect", "random:resnet10_half", *other_classes)
+    assert (code, "does not hold the same unfinished work" in err) == (2, True)
     assert scfs(*command, "--out", tmp_path / "parts")[0] == 0
     whole, parts = (
         torch.load(tmp_path / name / "last.pt", weights_only=True)["detector"]["tensors"] for name in ("whole", "parts")
