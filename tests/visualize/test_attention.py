@@ -92,7 +92,7 @@ def test_transformers_take_multiples_of_their_patch_size():
 def test_other_networks_take_any_size_or_refuse_it(backbone):
     assert usable_side(backbone, 53) == 53
     with torch.device("meta"):
-        fixed = Backbone("swin_tiny_patch4_window7_224")
+        fixed = Backbone("hiera_tiny_224")
     with pytest.raises(UserError, match="cannot take images of 100 x 100"):
         usable_side(fixed, 100)
 
