@@ -81,7 +81,7 @@ def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> 
     saved = find_checkpoint(folder, config, run.source) if resume else None
     if saved:
         run.learner.load_state_dict(saved)
-        if before := moved_from(saved, config):
+        if before := moved_from(saved, config).get("data.source"):
             print_line(f"The {len(run.source)} images are read from {config.data.source}, no longer {before}.", console)
     first_step = int(saved["step"]) if saved else 0
     if len({*distributed.gather(first_step)}) > 1:

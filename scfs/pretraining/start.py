@@ -53,25 +53,30 @@ def find_checkpoint(folder: Path, config: Config, source: Source) -> dict[str, A
 
 
 def _refuse_other_images(folder: Path, saved: dict[str, Any], config: Config, source: Source) -> None:
-    ours = image_record(source)
-    theirs = {name: saved.get(name, value) for name, value in ours.items()}  # runs of version 0.1 have no names
+    ours, moved = image_record(source), moved_from(saved, config)
     advice = "to resume exactly, or start another run (scfs pretrain RECIPE --init RUN starts from its weights)"
-    if theirs["images"] != ours["images"]:
+    if saved.get("images", ours["images"]) != ours["images"]:
         raise UserError(
-            f"{folder} was trained on {theirs['images']} images, and the data now has {ours['images']}; restore the "
-            f"old ones {advice}."
+            f"{folder} was trained on {saved['images']} images, and the data now has {ours['images']}; restore the old "
+            f"ones {advice}."
         )
-    if moved_from(saved, config) and theirs != ours:
+    # Older runs have no names: their images may move, but their class list must not.
+    is_same = saved["image_names"] == ours["image_names"] if "image_names" in saved else "data.classes" not in moved
+    if moved and not is_same:
         raise UserError(
             f"{folder} was trained on as many images as {config.data.source} has, but their names or classes differ; "
             f"give the same images {advice}."
         )
 
 
-def moved_from(saved: dict[str, Any], config: Config) -> str:
-    """The source of the images of a checkpoint, if it is not the one in the settings; empty if it is."""
-    before = str(saved["settings"]["data"]["source"])
-    return before if comparable("data.source", before) != comparable("data.source", config.data.source) else ""
+def moved_from(saved: dict[str, Any], config: Config) -> dict[str, str]:
+    """Where the images and the class list of a checkpoint were, by setting, if they are elsewhere now."""
+    before, now = (dict(flat(values)) for values in (saved["settings"], config.model_dump(mode="json")))
+    return {
+        setting: str(before[setting])
+        for setting in sorted(MOVABLE & before.keys())
+        if comparable(setting, before[setting]) != comparable(setting, now[setting])
+    }
 
 
 def refuse_different_settings(config: Config) -> None:

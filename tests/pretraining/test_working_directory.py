@@ -80,6 +80,22 @@ def test_resume_with_other_images(scfs, stopped, photos, tmp_path, change):
     assert read_toml(stopped / "settings.toml")["data"]["source"] == str(photos)
 
 
+@pytest.mark.parametrize("is_old", [False, True])
+def test_resume_with_another_class_list(scfs, stopped, photos, tmp_path, is_old):
+    """Of the same length; runs of version 0.1 have no names to compare, and their class list must not change."""
+    if is_old:
+        saved = checkpoint.load(stopped / "last.pt")
+        del saved["image_names"]
+        checkpoint.save(stopped / "last.pt", saved)
+    (tmp_path / "other.txt").write_text("dogs\ncats\n")
+    code, _, err = scfs("pretrain", stopped, "--resume", "--data.classes", tmp_path / "other.txt")
+    assert code == 2
+    assert "their names or classes differ" in err
+    photos.rename(tmp_path / "moved")
+    code, _, err = scfs("pretrain", stopped, "--resume", "--data.source", tmp_path / "moved")
+    assert code == 0, err
+
+
 def test_initial_weights_from_elsewhere(scfs, run, tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ("--init", "run/last.pt", "--optim.epochs", 1, "--run.folder", "second")
