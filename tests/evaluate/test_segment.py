@@ -231,6 +231,8 @@ def test_classes_that_cannot_win_are_skipped_without_a_difference():
         ).softmax(0)
         whole = torch.nn.functional.interpolate(sharp[None], (31, 17), mode="bilinear", align_corners=False)[0]
         assert np.array_equal(best_classes(sharp, (31, 17)), whole.argmax(0).numpy())
+    between = torch.tensor([[[1.0, 0.0]], [[0.9, 0.9]], [[0.0, 1.0]], [[0.8, 0.8]]])  # the best of no position
+    assert best_classes(between, (1, 8)).tolist() == [[0, 0, 1, 1, 1, 1, 2, 2]]
     assert best_classes(torch.zeros(3, 2, 2), (4, 4)).shape == (4, 4)
 
 
