@@ -75,8 +75,8 @@ def values(folder):
 
 
 def test_a_handful_of_scenes_is_learned_by_heart(scfs, coco_scenes, tmp_path):
-    size = ("--workers", 0, "--channels", 32, "--regions", 32, "--batch_size", 4, "--sizes", 128)
-    schedule = ("--steps", 120, "--lr", 0.2, "--drops", 0.7, "--warmup_steps", 10, "--clip_norm", 10)
+    size = ("--workers", 0, "--channels", 32, "--regions", 16, "--batch_size", 4, "--sizes", 96)
+    schedule = ("--steps", 110, "--lr", 0.2, "--drops", 0.8, "--warmup_steps", 10, "--clip_norm", 10)
     target, out = ("detect", "random:resnet10_half", "--data", f"coco:{coco_scenes}"), tmp_path / "out"
     code, _, err = scfs(*target, *size, *schedule, "--precision", "bfloat16", "--out", out)
     assert code == 0, err
