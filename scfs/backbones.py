@@ -71,6 +71,15 @@ class Backbone(nn.Module):
         chosen = dict(zip(indices, maps, strict=True))
         return self.net.forward_head(final, pre_logits=True), tuple(chosen[i] for i in self._indices)
 
+    def with_layers(self, layers: Sequence[str]) -> "Backbone":
+        """A backbone of the same network, weights included, with the maps of other layers, in any order."""
+        order = [entry["module"] for entry in self.net.feature_info]
+        known = sorted({*layers} & {*order}, key=order.index)
+        with torch.device("meta"):  # checks the names
+            other = Backbone(self.name, [*known, *(layer for layer in layers if layer not in order)])
+        other.net = self.net
+        return other
+
     def record(self, size: int) -> BackboneRecord:
         """Name, layers and weights as checkpoints hold them; size: side of the views it is trained on."""
         return BackboneRecord(self.name, list(self.layers), size, self.net.state_dict())

@@ -1,7 +1,7 @@
-"""Attention of the feature search (Eqs. 7-8) on whole images, as arrays.
+"""Attention of the feature search (Eqs. 7-8) on whole images.
 
-A query is a crop of any image: search the image it was cut from, a jigsaw of that image or another image with
-`attention_maps(backbone, queries, image, ...)`.
+Queries are crops of any image: search the image they were cut from, or another one. Keys are computed once per image
+and queries once per crop; `attend` compares any of them.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,59 @@ from PIL import Image
 from torch import Tensor
 
 from scfs.backbones import Backbone
-from scfs.data.views import as_tensor, normalize
+from scfs.data.views import normalize, square_view
 from scfs.method.search import search_attention
+from scfs.visualize.queries import Box
 
-# Q queries, C channels, H W (h w) map height and width
+# B images, Q queries, C channels, H W (h w) map height and width
 
-Box = tuple[int, int, int, int]  # left, top, right, bottom, in pixels
-JIGSAW = (3, 0, 1, 2)  # every tile moves
+LayerTensors = dict[str, Tensor]  # by search layer, shallow to deep
+LayerArrays = dict[str, NDArray[np.float32]]
+
+
+class Searcher:
+    """Computes keys of whole images and queries of crops with a backbone, which it puts into evaluation mode.
+
+    Images are resized to side x side pixels and crops to query_side x query_side; `usable_side` gives sides that the
+    backbone accepts. A larger side gives finer maps.
+    """
+
+    def __init__(self, backbone: Backbone, *, side: int, query_side: int):
+        self.backbone, self.side, self.query_side = backbone.eval(), side, query_side
+
+    @property
+    def layers(self) -> list[str]:
+        """The search layers, shallow to deep."""
+        return self.backbone.layers
+
+    def keys(self, images: Sequence[Image.Image]) -> LayerTensors:
+        """Maps (B, C, H, W) of whole images at every layer."""
+        return self._maps(images, self.side)
+
+    def queries(self, crops: Sequence[Image.Image]) -> LayerTensors:
+        """Pooled maps (Q, C) of crops at every layer (Eq. 7)."""
+        return {layer: maps.mean(dim=(-2, -1)) for layer, maps in self._maps(crops, self.query_side).items()}
+
+    @torch.no_grad()
+    def _maps(self, images: Sequence[Image.Image], side: int) -> LayerTensors:
+        device = next(self.backbone.parameters()).device
+        batch = torch.stack([square_view(image.convert("RGB"), side) for image in images])
+        _, maps = self.backbone(normalize(batch.to(device)))
+        return dict(zip(self.layers, (each.float() for each in maps), strict=True))
+
+
+def attend(queries: LayerTensors, keys: LayerTensors) -> LayerArrays:
+    """Cosines (Q, B, H, W) of every query with every position of every image, by layer (Eq. 8)."""
+    found = {}
+    for layer, query in queries.items():
+        attention = search_attention(query[:, None, :, None, None], keys[layer].unsqueeze(1))  # (B, Q, 1, H, W)
+        found[layer] = attention.squeeze(2).transpose(0, 1).cpu().numpy()
+    return found
+
+
+def mean_query(queries: LayerTensors) -> LayerTensors:
+    """One query (1, C): the mean of several, as for the paper's jigsaw."""
+    return {layer: each.mean(dim=0, keepdim=True) for layer, each in queries.items()}
 
 
 class SearchedImage(NamedTuple):
@@ -29,36 +75,14 @@ class SearchedImage(NamedTuple):
     image: Image.Image
     boxes: list[Box]  # of the queries, in the image
     queries: list[Image.Image]
-    maps: dict[str, NDArray[np.float32]]  # (Q, H, W) by layer, shallow to deep
+    maps: LayerArrays  # (Q, H, W)
 
 
-def search_own_image(
-    backbone: Backbone, image: Image.Image, boxes: Sequence[Box], *, side: int, query_side: int
-) -> SearchedImage:
+def search_own_image(searcher: Searcher, image: Image.Image, boxes: Sequence[Box]) -> SearchedImage:
     """Search an image for crops of itself, given by their boxes."""
-    queries = [image.crop(box) for box in boxes]
-    maps = attention_maps(backbone, queries, image, side=side, query_side=query_side)
-    return SearchedImage(image, list(boxes), queries, maps)
-
-
-@torch.no_grad()
-def attention_maps(
-    backbone: Backbone, queries: Sequence[Image.Image], image: Image.Image, *, side: int, query_side: int
-) -> dict[str, NDArray[np.float32]]:
-    """Cosines (Q, H, W) of each query with every position of an image, by search layer, shallow to deep.
-
-    The image is resized to side x side pixels and the queries to query_side x query_side; `usable_side` gives sides
-    that the backbone accepts. A larger side gives finer maps. The backbone is put into evaluation mode.
-    """
-    backbone.eval()
-    device = next(backbone.parameters()).device
-    key_maps = backbone(_batch([image], side).to(device))[1]
-    query_maps = backbone(_batch(queries, query_side).to(device))[1]
-    attention = {}
-    for layer, keys, query in zip(backbone.layers, key_maps, query_maps, strict=True):
-        found = search_attention(query.unsqueeze(1), keys.unsqueeze(0))  # (1, Q, 1, H, W)
-        attention[layer] = found[0, :, 0].float().cpu().numpy()
-    return attention
+    crops = [image.crop(box) for box in boxes]
+    found = attend(searcher.queries(crops), searcher.keys([image]))
+    return SearchedImage(image, list(boxes), crops, {layer: maps[:, 0] for layer, maps in found.items()})
 
 
 def usable_side(backbone: Backbone, side: int) -> int:
@@ -72,34 +96,3 @@ def usable_side(backbone: Backbone, side: int) -> int:
         side = max(patch, patch * round(side / patch))
     backbone.check_sizes(side)
     return side
-
-
-def random_boxes(image_size: tuple[int, int], count: int, *, area: float = 0.1, seed: int = 0) -> list[Box]:
-    """Square boxes of an image (width, height); area is a fraction of the largest square that fits into it."""
-    rng = np.random.default_rng(seed)
-    side = max(1, int(area**0.5 * min(image_size)))
-    boxes = []
-    for _ in range(count):
-        left, top = (int(rng.integers(0, extent - side + 1)) for extent in image_size)
-        boxes.append((left, top, left + side, top + side))
-    return boxes
-
-
-def jigsaw(image: Image.Image, order: Sequence[int] = JIGSAW) -> Image.Image:
-    """An image with its 2 x 2 tiles rearranged; order has the tile (0-3, row by row) for each position.
-
-    An odd last row or column is cut off.
-    """
-    width, height = image.width // 2, image.height // 2
-    corners = [(x, y) for y in (0, height) for x in (0, width)]
-    rearranged = Image.new(image.mode, (2 * width, 2 * height))
-    for corner, tile in zip(corners, order, strict=True):
-        left, top = corners[tile]
-        rearranged.paste(image.crop((left, top, left + width, top + height)), corner)
-    return rearranged
-
-
-def _batch(images: Sequence[Image.Image], side: int) -> Tensor:
-    """Normalised images (V, 3, side, side)."""
-    resized = [image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC) for image in images]
-    return normalize(torch.stack([as_tensor(image) for image in resized]))

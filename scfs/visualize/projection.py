@@ -1,10 +1,18 @@
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 NUM_AXES = 2
-NUM_COMPONENTS, ITERATIONS, SEED = 8, 8, 0  # of the randomised decomposition; more than the axes, for accuracy
+OVERSAMPLED, ITERATIONS, SEED = 8, 8, 0  # of the randomised decomposition
+
+
+class Components(NamedTuple):
+    """Principal components of some points."""
+
+    directions: Tensor  # (C, count), of unit length; zeros where there are fewer
+    variances: Tensor  # (count,) sum of squares along each
 
 
 class Projection(NamedTuple):
@@ -15,20 +23,26 @@ class Projection(NamedTuple):
 
 
 @torch.no_grad()
-def project(features: Tensor) -> Projection:
-    """Principal component analysis of features (images, C), by a randomised SVD with a fixed seed.
+def principal_components(centered: Tensor, count: int) -> Components:
+    """The first principal components of points (points, C) of mean 0, by a randomised SVD with a fixed seed.
 
-    The sign of each component is such that its largest weight is positive, so that the picture is the same every time.
+    The sign of each component is such that its largest weight is positive, so that pictures are the same every time.
     """
-    centered = features.double() - features.double().mean(dim=0)
-    components = min(NUM_COMPONENTS, *centered.shape)
+    points = centered.double()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        _, values, directions = torch.pca_lowrank(centered, q=components, center=False, niter=ITERATIONS)
-    values, directions = values[:NUM_AXES], directions[:, :NUM_AXES]  # (2,), (C, 2); fewer if there are fewer
+        size = min(max(OVERSAMPLED, count), *points.shape)
+        _, values, directions = torch.pca_lowrank(points, q=size, center=False, niter=ITERATIONS)
+    values, directions = values[:count], directions[:, :count]  # (count,), (C, count)
     largest = directions.abs().argmax(dim=0, keepdim=True)
     directions = directions * directions.gather(0, largest).sign()
-    missing = NUM_AXES - len(values)
-    points = torch.nn.functional.pad(centered @ directions, (0, missing))
-    explained = torch.nn.functional.pad(values.square(), (0, missing)) / centered.square().sum().clamp(min=1e-30)
-    return Projection(points.float(), explained.float())
+    missing = count - len(values)
+    return Components(F.pad(directions, (0, missing)), F.pad(values.square(), (0, missing)))
+
+
+def project(features: Tensor) -> Projection:
+    """Principal component analysis of features (images, C)."""
+    centered = features.double() - features.double().mean(dim=0)
+    found = principal_components(centered, NUM_AXES)
+    explained = found.variances / centered.square().sum().clamp(min=1e-30)
+    return Projection((centered @ found.directions).float(), explained.float())

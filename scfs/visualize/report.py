@@ -17,12 +17,13 @@ from scfs.errors import UserError
 from scfs.recipe import check, read_toml
 from scfs.runs.layout import SETTINGS, read_metrics
 from scfs.runs.metrics_log import summarise
-from scfs.visualize.attention import random_boxes, search_own_image, usable_side
+from scfs.visualize.attention import Searcher, search_own_image, usable_side
 from scfs.visualize.features import Sample, sample_features
 from scfs.visualize.neighbours import choose_queries, nearest_others
 from scfs.visualize.page import Section, render_page
 from scfs.visualize.pictures import save_attention, save_neighbours, save_projection, save_views
 from scfs.visualize.projection import project
+from scfs.visualize.queries import random_boxes
 from scfs.visualize.sections import curve_sections, result_sections, setting_section
 from scfs.visualize.settings import Report
 from scfs.visualize.task_report import report_task, task_of
@@ -108,14 +109,9 @@ def _draw_attention(folder: Path, images: Sequence[Image.Image], backbone: Backb
     except UserError:
         side = size
     query_side = config.views.local_size if config.num_local_views else size
+    searcher = Searcher(backbone, side=side, query_side=query_side)
     searched = [
-        search_own_image(
-            backbone,
-            image,
-            random_boxes(image.size, NUM_QUERIES, seed=config.seed + number),
-            side=side,
-            query_side=query_side,
-        )
+        search_own_image(searcher, image, random_boxes(image.size, NUM_QUERIES, seed=config.seed + number))
         for number, image in enumerate(images)
     ]
     save_attention(folder / "attention.png", searched)

@@ -20,11 +20,7 @@ class LayerMaps(nn.Module):
 
     def __init__(self, backbone: Backbone, layers: Sequence[str]):
         super().__init__()
-        order = [entry["module"] for entry in backbone.net.feature_info]
-        known = sorted({*layers} & {*order}, key=order.index)
-        with torch.device("meta"):  # checks the names; the weights are those of the given one
-            self.backbone = Backbone(backbone.name, [*known, *(layer for layer in layers if layer not in order)])
-        self.backbone.net = backbone.net
+        self.backbone = backbone.with_layers(layers)
         self.num_channels = sum(self.backbone.channels)
 
     @property
