@@ -50,6 +50,7 @@ class Command:
 
 
 WEIGHTS = Argument("RUN_OR_WEIGHTS", "a run folder, a weights file, or random:NAME")
+SEARCHERS = Argument("RUN_OR_WEIGHTS", "run folders, weights files, or random:NAME", many=True)
 RUN = Argument("RUN", "a run folder")
 RUNS = Argument("RUN", "run folders", many=True)
 FOLDER = Argument("RUN", "a run folder", is_path=True)
@@ -116,6 +117,13 @@ ROWS = (
         "Score a backbone by training a detector of boxes and masks from it, and save the detector.",
         DETECTION,
         aliases={"from": "start"},
+    ),
+    Command(
+        "attend",
+        "Draw where the feature search of one or several backbones looks in images, or score it by masks.",
+        (SEARCHERS,),
+        settings="scfs.visualize.attend.settings:Attend",
+        job="scfs.visualize.attend.job:attend_and_draw",
     ),
     Command(
         "predict",

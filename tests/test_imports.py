@@ -52,6 +52,7 @@ ARROWS = {
     },
     "visualize": {
         *("config", "recipe", "evaluate", "method", "backbones", "data", "runs", "distributed", "view_batch"),
+        "training.cpu",
     },
 }
 # Inside the method: who reads whom.

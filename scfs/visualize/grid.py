@@ -10,15 +10,18 @@ from matplotlib.figure import Figure
 CELL, TITLE = 1.3, 9  # inches of an image in a grid; points of a title
 
 
-def grid(rows: int, columns: int, *, titles: bool = False) -> tuple[Figure, Any]:
-    """Square cells without ticks, with space for titles above the first row or above all."""
+def grid(rows: int, columns: int, *, titles: bool = False, top: float = 0.3, right: float = 0.1) -> tuple[Figure, Any]:
+    """Square cells without ticks, with space for titles above the first row or above all.
+
+    top, right: margins, in inches.
+    """
     gap = 0.3 if titles else 0.1  # inches between rows
-    width, height = CELL * columns + 0.1 * (columns + 1), CELL * rows + gap * (rows - 1) + 0.4
+    width, height = CELL * columns + 0.1 * columns + right, CELL * rows + gap * (rows - 1) + top + 0.1
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     # Placed by hand: a constrained layout of so many cells takes seconds.
     axes = figure.subplots(rows, columns, squeeze=False)
-    figure.subplots_adjust(0.1 / width, 0.1 / height, 1 - 0.1 / width, 1 - 0.3 / height, 0.1 / CELL, gap / CELL)
+    figure.subplots_adjust(0.1 / width, 0.1 / height, 1 - right / width, 1 - top / height, 0.1 / CELL, gap / CELL)
     for axis in axes.flat:
         axis.set_xticks([])
         axis.set_yticks([])
@@ -36,7 +39,7 @@ def shortened(name: str, length: int) -> str:
     return name if len(name) <= length else f"{name[: length - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def save_figure(figure: Figure, path: Path, *, fit: bool = False) -> None:
+def save_figure(figure: Figure, path: Path, *, fit: bool = False, dpi: int = 110) -> None:
     """Write a picture, and its folder if necessary; fit: with all that is drawn outside its frame."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, bbox_inches="tight" if fit else None)
+    figure.savefig(path, dpi=dpi, bbox_inches="tight" if fit else None)

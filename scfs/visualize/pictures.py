@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
@@ -32,9 +33,9 @@ def save_views(path: Path, images: Sequence[Image.Image], views: Sequence[ViewBa
         cells[0].imshow(image)
         boxes = [*batch.global_boxes.tolist(), *batch.local_boxes.tolist()]
         for i, (box, view) in enumerate(zip(boxes, [*batch.global_views, *batch.local_views], strict=True)):
-            _outline(cells[0], [edge * extent for edge, extent in zip(box, 2 * image.size, strict=True)], i)
+            outline(cells[0], [edge * extent for edge, extent in zip(box, 2 * image.size, strict=True)], i)
             cells[1 + i].imshow(view.movedim(0, -1).numpy())
-            _frame(cells[1 + i], *_line(i))
+            frame(cells[1 + i], *line(i))
     names = [f"global {i + 1}" for i in range(num_global)] + [f"local {i + 1}" for i in range(num_local)]
     add_titles(axes[0], ["image", *names])
     save_figure(figure, path)
@@ -47,12 +48,12 @@ def save_attention(path: Path, searched: Sequence[SearchedImage]) -> None:
     for found, cells in zip(searched, axes, strict=True):
         cells[0].imshow(found.image)
         for query, (box, crop) in enumerate(zip(found.boxes, found.queries, strict=True)):
-            _outline(cells[0], box, query)
+            outline(cells[0], box, query)
             first = 1 + query * (1 + len(layers))
             cells[first].imshow(crop)
-            _frame(cells[first], *_line(query))
+            frame(cells[first], *line(query))
             for cell, attention in zip(cells[first + 1 :], found.maps.values(), strict=False):
-                _overlay(cell, found.image, attention[query])
+                overlay(cell, found.image, attention[query])
     add_titles(axes[0], ["image", *(name for i in range(num_queries) for name in (f"query {i + 1}", *layers))])
     save_figure(figure, path)
 
@@ -76,7 +77,7 @@ def save_neighbours(
         for column, (cell, image) in enumerate(zip(cells[1:], found[row], strict=True)):
             cell.imshow(image)
             if same_class is not None:
-                _frame(cell, SAME if same_class[row, column] else OTHER)
+                frame(cell, SAME if same_class[row, column] else OTHER)
         add_titles(cells[1:], [f"{cosine:.2f}" for cosine in cosines[row].tolist()])
     save_figure(figure, path)
 
@@ -119,26 +120,27 @@ def _groups(labels: Tensor, classes: Sequence[str]) -> list[tuple[str, Tensor, d
     return [*(others if rest.any() else []), *groups]
 
 
-def _line(number: int) -> tuple[str, str]:
+def line(number: int) -> tuple[str, str]:
     """Colour and line style of the box and frame of a view or query; dashed once all colours are used."""
     return COLOURS[number % len(COLOURS)], ("-", "--")[number // len(COLOURS) % 2]
 
 
-def _frame(cell: Any, colour: str, style: str = "-") -> None:
+def frame(cell: Any, colour: str, style: str = "-") -> None:
+    """Colour the frame of a cell."""
     for spine in cell.spines.values():
         spine.set(edgecolor=colour, linewidth=2.5, linestyle=style)
 
 
-def _outline(cell: Any, box: Sequence[float], number: int) -> None:
+def outline(cell: Any, box: Sequence[float], number: int) -> None:
     """A box (left, top, right, bottom) in pixels, on a white line so that it stands out from any image."""
     x0, y0, x1, y1 = box
-    for (colour, style), width in ((("white", "-"), 2.0), (_line(number), 1.3)):
+    for (colour, style), width in ((("white", "-"), 2.0), (line(number), 1.3)):
         cell.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, ec=colour, lw=width, ls=style))
 
 
-def _overlay(cell: Any, image: Image.Image, attention: NDArray[np.float32]) -> None:
-    """Attention (H, W) over the image in grey, scaled from its smallest to its largest value."""
+def overlay(cell: Any, image: Image.Image, attention: NDArray[np.float32], scale: Normalize | None = None) -> None:
+    """Attention (H, W) over the image in grey; without a scale, from its smallest to its largest value."""
     extent = (0, image.width, image.height, 0)
     cell.imshow(image.convert("L"), cmap="gray", extent=extent)
-    cell.imshow(attention, cmap="inferno", alpha=0.65, extent=extent, interpolation="bilinear")
+    cell.imshow(attention, cmap="inferno", norm=scale, alpha=0.65, extent=extent, interpolation="bilinear")
     cell.set(xlim=(0, image.width), ylim=(image.height, 0))

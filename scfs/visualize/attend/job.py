@@ -1,0 +1,166 @@
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from rich.console import Console
+
+from scfs.backbones import fingerprint, load_backbone
+from scfs.data.sources import AnnotatedSource, open_annotated, open_train
+from scfs.data.unreadable import show_left_out
+from scfs.distributed import choose_device
+from scfs.errors import UserError
+from scfs.evaluate.own_data import own_data, show_own
+from scfs.evaluate.tables import metrics_table
+from scfs.evaluate.target import show_report
+from scfs.runs.layout import environment, free_path
+from scfs.runs.metric import Metric
+from scfs.runs.results import Result, record, results_folder, run_of
+from scfs.training.cpu import cpu_setup
+from scfs.visualize.attend.examples import Example, choose_examples
+from scfs.visualize.attend.picture import Panel, save_attention_picture, save_component_picture
+from scfs.visualize.attend.scoring import AttentionScore
+from scfs.visualize.attend.settings import Attend
+from scfs.visualize.attention import Searcher, attend, mean_query
+from scfs.visualize.components import component_colours
+from scfs.visualize.searchers import build_searcher, title_of
+
+
+class Subject(NamedTuple):
+    """A run or weights whose attention is shown, under a title."""
+
+    target: str
+    title: str
+    searcher: Searcher
+
+
+def attend_and_draw(targets: Sequence[str], settings: Attend, console: Console) -> Path | list[Metric]:
+    """Draw the attention of runs, or score it: the `scfs attend` command. Returns the picture, or all metrics."""
+    device = choose_device(settings.device)
+    if settings.names and len(settings.names) != len(targets):
+        raise UserError(f"--names gives {len(settings.names)} titles for {len(targets)} runs; give one for each.")
+    with cpu_setup(device):
+        if not settings.images:
+            settings = _with_data(targets[0], settings, console)
+        if settings.score:
+            return _score(targets, settings, device, console)
+        source = open_train(settings.data) if settings.data else None
+        examples, problems = choose_examples(source, settings)
+        show_left_out(problems, console)
+        subjects = [_open(target, number, settings, device, console) for number, target in enumerate(targets)]
+        path = Path(settings.out) if settings.out else _picture(targets, settings.show)
+        _draw(path, examples, subjects, settings)
+        console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
+    return path
+
+
+def _with_data(target: str, settings: Attend, console: Console) -> Attend:
+    """The settings with the first run's own images where none are given."""
+    if settings.data:
+        return settings
+    source, _ = own_data(target)
+    if not source:
+        raise UserError(f"{target} is not a run with its own images; give --data SOURCE or --images FILE.")
+    show_own(source, console)
+    return settings.model_copy(update={"data": source})
+
+
+def _open(target: str, number: int, settings: Attend, device: torch.device, console: Console) -> Subject:
+    loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
+    show_report(loaded, console)
+    layers = loaded.backbone.layers
+    if settings.layers != "auto":
+        layers = list(settings.layers)
+    elif not settings.score:
+        layers = layers[-1:]
+    searcher = build_searcher(
+        loaded, target, layers=layers, size=settings.size, query_size=settings.query_size, device=device
+    )
+    title = settings.names[number] if settings.names else title_of(target)
+    about = f"{title}: images at {searcher.side} px, queries at {searcher.query_side} px, {' '.join(searcher.layers)}"
+    console.print(about, highlight=False, markup=False, soft_wrap=True)
+    return Subject(target, title, searcher)
+
+
+def _picture(targets: Sequence[str], name: str) -> Path:
+    """Where the picture goes: the run's folder, and runs for several runs or for weights alone."""
+    run = run_of(targets[0]) if len(targets) == 1 else None
+    return free_path(f"attend-{name}", ".png") if run is None else run / f"attend-{name}.png"
+
+
+def _draw(path: Path, examples: Sequence[Example], subjects: Sequence[Subject], settings: Attend) -> None:
+    if settings.show == "components":
+        panels = [panel for subject in subjects for panel in _component_panels(subject, examples)]
+        save_component_picture(path, examples, panels)
+        return
+    panels = [panel for subject in subjects for panel in _attention_panels(subject, examples, settings)]
+    names = {"jigsaw": [f"tile {i + 1}" for i in range(4)] + ["mean of tiles"], "box": ["attention"]}
+    save_attention_picture(
+        path, examples, panels, names.get(settings.show) or [f"view {i + 1}" for i in range(settings.views)]
+    )
+
+
+def _attention_panels(subject: Subject, examples: Sequence[Example], settings: Attend) -> list[Panel]:
+    """A panel per layer: the attention of each example's queries and, for a jigsaw, of their mean."""
+    searcher, found = subject.searcher, []
+    for example in examples:
+        queries = searcher.queries(example.queries)
+        if settings.show == "jigsaw":
+            queries = {layer: torch.cat([each, mean_query(queries)[layer]]) for layer, each in queries.items()}
+        found.append(attend(queries, searcher.keys([example.searched])))
+    return [Panel(subject.title, layer, [maps[layer][:, 0] for maps in found]) for layer in searcher.layers]
+
+
+def _component_panels(subject: Subject, examples: Sequence[Example]) -> list[Panel]:
+    """A panel per layer, with one scale over all examples."""
+    keys = [subject.searcher.keys([example.image]) for example in examples]
+    return [
+        Panel(subject.title, layer, component_colours([each[layer] for each in keys]))
+        for layer in subject.searcher.layers
+    ]
+
+
+def _score(targets: Sequence[str], settings: Attend, device: torch.device, console: Console) -> list[Metric]:
+    source = _with_masks(settings.data)
+    return [
+        metric
+        for number, target in enumerate(targets)
+        for metric in _score_one(target, number, source, settings, device, console)
+    ]
+
+
+def _with_masks(data: str) -> AnnotatedSource:
+    _, val = open_annotated(data)
+    if not val.has_masks:
+        raise UserError(f"The objects of {data} have no masks to score attention by; give scenes or coco:FOLDER.")
+    return val
+
+
+def _score_one(
+    target: str, number: int, source: AnnotatedSource, settings: Attend, device: torch.device, console: Console
+) -> list[Metric]:
+    start, folder = time.perf_counter(), results_folder(target, console)
+    subject = _open(target, number, settings, device, console)
+    searcher = subject.searcher
+    score = AttentionScore(searcher, count=settings.views, area=settings.scale, seed=settings.seed)
+    show_left_out(score.read(source, console), console)
+    rows, counts = score.rows(), score.num_queries()
+    about = ", ".join(f"{count} {kind} queries" for kind, count in counts.items())
+    console.print(f"Attention of {subject.title} on {settings.data}: {about}", highlight=False, markup=False)
+    console.print(metrics_table(rows))
+    metrics = [metric for row in rows.values() for metric in row]
+    sizes = {"size": searcher.side, "query_size": searcher.query_side, "layers": searcher.layers}
+    known = settings.model_dump(mode="json") | sizes | {"target": target, "weights": fingerprint(searcher.backbone)}
+    result = Result(
+        "attend",
+        metrics,
+        data=settings.data,
+        protocol=f"{searcher.side} px, queries of {settings.scale:g} at {searcher.query_side} px",
+        settings=known,
+        details={"queries": dict(counts)},
+        seconds=time.perf_counter() - start,
+        environment=environment(device),
+    )
+    record(folder, result, console)
+    return metrics
