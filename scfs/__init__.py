@@ -8,6 +8,7 @@ from scfs.errors import UserError
 if TYPE_CHECKING:
     from scfs.api import (
         PretrainedBackbone,
+        attend,
         detect,
         embed,
         export,
@@ -26,6 +27,7 @@ __all__ = [
     "PretrainedBackbone",
     "UserError",
     "__version__",
+    "attend",
     "detect",
     "embed",
     "export",

@@ -33,11 +33,14 @@ from scfs.pretraining.job import pretrain as pretrain_job
 from scfs.recipe import changes, check
 from scfs.recipes.catalogue import Recipe, read_recipe, starting_point
 from scfs.runs.metric import Metric
+from scfs.visualize.attend.job import attend_and_draw
+from scfs.visualize.attend.settings import Attend
 from scfs.visualize.report import report as report_job
 from scfs.visualize.settings import Report
 
 __all__ = [
     "PretrainedBackbone",
+    "attend",
     "detect",
     "embed",
     "export",
@@ -102,6 +105,12 @@ def detect(target: str | Path, recipe: str | Path | None = None, **settings: Any
     values = {} if recipe is None else read_recipe(str(recipe), "detect").values
     with _restore_torch_state():
         return detect_job(str(target), check(Detect, values, settings), LoggingConsole())
+
+
+def attend(*targets: str | Path, **settings: Any) -> Path | list[Metric]:
+    """Draw where the feature search of backbones looks in images; returns the picture or, with `score`, metrics."""
+    with _restore_torch_state():
+        return attend_and_draw([str(target) for target in targets], check(Attend, {}, settings), LoggingConsole())
 
 
 def embed(target: str | Path, source: str | Path, out: str | Path | None = None, **settings: Any) -> list[Match]:

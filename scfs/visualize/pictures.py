@@ -141,6 +141,6 @@ def outline(cell: Any, box: Sequence[float], number: int) -> None:
 def overlay(cell: Any, image: Image.Image, attention: NDArray[np.float32], scale: Normalize | None = None) -> None:
     """Attention (H, W) over the image in grey; without a scale, from its smallest to its largest value."""
     extent = (0, image.width, image.height, 0)
-    cell.imshow(image.convert("L"), cmap="gray", extent=extent)
+    cell.imshow(image.convert("L"), cmap="gray", vmin=0, vmax=255, extent=extent)
     cell.imshow(attention, cmap="inferno", norm=scale, alpha=0.65, extent=extent, interpolation="bilinear")
     cell.set(xlim=(0, image.width), ylim=(image.height, 0))

@@ -1,10 +1,24 @@
 """Boxes of an image that are searched for."""
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom, in pixels
+
+
+class Example(NamedTuple):
+    """An image, the boxes of its queries, and the image that is searched for them."""
+
+    image: Image.Image
+    boxes: list[Box]
+    searched: Image.Image
+
+    @property
+    def queries(self) -> list[Image.Image]:
+        return [self.image.crop(box) for box in self.boxes]
 
 
 def random_boxes(image_size: tuple[int, int], count: int, *, area: float = 0.1, seed: int = 0) -> list[Box]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from PIL import Image
 
@@ -12,21 +11,9 @@ from scfs.data.sources import Source
 from scfs.errors import UserError
 from scfs.visualize.attend.settings import Attend
 from scfs.visualize.features import sample_indices
-from scfs.visualize.queries import Box, random_boxes, tiles
+from scfs.visualize.queries import Box, Example, random_boxes, tiles
 
 Indexed = list[tuple[int | None, Image.Image]]  # index in a source, if there is one
-
-
-class Example(NamedTuple):
-    """An image, the boxes of its queries, and the image that is searched for them."""
-
-    image: Image.Image
-    boxes: list[Box]
-    searched: Image.Image
-
-    @property
-    def queries(self) -> list[Image.Image]:
-        return [self.image.crop(box) for box in self.boxes]
 
 
 def choose_examples(source: Source | None, settings: Attend) -> tuple[list[Example], list[str]]:

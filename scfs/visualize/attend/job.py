@@ -18,12 +18,13 @@ from scfs.runs.layout import environment, free_path
 from scfs.runs.metric import Metric
 from scfs.runs.results import Result, record, results_folder, run_of
 from scfs.training.cpu import cpu_setup
-from scfs.visualize.attend.examples import Example, choose_examples
+from scfs.visualize.attend.examples import choose_examples
 from scfs.visualize.attend.picture import Panel, save_attention_picture, save_component_picture
 from scfs.visualize.attend.scoring import AttentionScore
 from scfs.visualize.attend.settings import Attend
 from scfs.visualize.attention import Searcher, attend, mean_query
 from scfs.visualize.components import component_colours
+from scfs.visualize.queries import Example
 from scfs.visualize.searchers import build_searcher, title_of
 
 

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from scfs.visualize.attend.examples import Example
 from scfs.visualize.grid import CELL, TITLE, add_titles, grid, save_figure, shortened
 from scfs.visualize.pictures import frame, line, outline, overlay
+from scfs.visualize.queries import Example
 
 # Q queries, H W map height and width
 
