@@ -110,7 +110,10 @@ def _attention_panels(subject: Subject, examples: Sequence[Example], settings: A
         if settings.show == "jigsaw":
             queries = {layer: torch.cat([each, mean_query(queries)[layer]]) for layer, each in queries.items()}
         found.append(attend(queries, searcher.keys([example.searched])))
-    return [Panel(subject.title, layer, [maps[layer][:, 0] for maps in found]) for layer in searcher.layers]
+    own = f", {subject.title}" if settings.scales == "own" else ""
+    return [
+        Panel(subject.title, layer, [maps[layer][:, 0] for maps in found], f"{layer}{own}") for layer in searcher.layers
+    ]
 
 
 def _component_panels(subject: Subject, examples: Sequence[Example]) -> list[Panel]:

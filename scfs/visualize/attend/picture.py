@@ -29,6 +29,7 @@ class Panel(NamedTuple):
     run: str
     layer: str
     maps: list[NDArray[np.float32]]  # of each example: (Q, H, W) attention, or (1, H, W, 3) colours
+    scale: str = ""  # panels that name the same one share a colour scale
 
     @property
     def title(self) -> str:
@@ -40,7 +41,7 @@ def save_attention_picture(
 ) -> None:
     """Each row: an image with the boxes of its queries, the queries, the searched image if it is another one, and maps.
 
-    names: of the maps of each panel. Colours have one scale per layer, the same for all runs.
+    names: of the maps of each panel.
     """
     other = any(example.searched is not example.image for example in examples)
     first = 3 if other else 2
@@ -52,7 +53,7 @@ def save_attention_picture(
             cells[2].imshow(example.searched)
         for panel, group in zip(panels, _groups(cells[first:], len(names)), strict=True):
             for number, (cell, attention) in enumerate(zip(group, panel.maps[row], strict=True)):
-                overlay(cell, example.searched, attention, scales[panel.layer])
+                overlay(cell, example.searched, attention, scales[panel.scale])
                 if number < len(example.boxes) and len(example.boxes) > 1:
                     frame(cell, *line(number))
     add_titles(axes[0], ["image", "queries", "searched"][:first] + [*names] * len(panels))
@@ -77,12 +78,12 @@ def save_component_picture(path: Path, examples: Sequence[Example], panels: Sequ
 
 
 def colour_scales(panels: Sequence[Panel]) -> dict[str, Normalize]:
-    """The range of the cosines of each layer, over all runs and images, without a few extreme ones."""
+    """The range of the cosines of the panels that share a scale, over all images, without a few extreme ones."""
     scales = {}
-    for layer in dict.fromkeys(panel.layer for panel in panels):
-        values = np.concatenate([each.ravel() for panel in panels if panel.layer == layer for each in panel.maps])
+    for name in dict.fromkeys(panel.scale for panel in panels):
+        values = np.concatenate([each.ravel() for panel in panels if panel.scale == name for each in panel.maps])
         low, high = np.percentile(values, [OUTSIDE, 100 - OUTSIDE])
-        scales[layer] = Normalize(float(low), float(max(high, low + 1e-6)), clip=True)
+        scales[name] = Normalize(float(low), float(max(high, low + 1e-6)), clip=True)
     return scales
 
 
@@ -117,13 +118,13 @@ def _title_group(figure: Figure, cells: Sequence[Any], title: str) -> None:
 
 
 def _draw_bars(figure: Figure, scales: Mapping[str, Normalize]) -> None:
-    """A colour bar for each layer, one above the other at the right."""
+    """A colour bar for each scale, one above the other at the right."""
     width, height = figure.get_size_inches()
     each = (height - TOP - 0.1) / len(scales)
-    for number, (layer, scale) in enumerate(scales.items()):
+    for number, (name, scale) in enumerate(scales.items()):
         length = min(each - 0.15, 2.5 * CELL)
         bottom = height - TOP - number * each - length
         axes = figure.add_axes(((width - RIGHT + 0.12) / width, bottom / height, BAR / width, length / height))
         bar = figure.colorbar(ScalarMappable(scale, "inferno"), cax=axes)
         bar.ax.tick_params(labelsize=TITLE - 2, length=2, pad=2)
-        bar.set_label(f"cosine, {layer}", fontsize=TITLE - 1, labelpad=2)
+        bar.set_label(f"cosine, {shortened(name, 24)}", fontsize=TITLE - 1, labelpad=2)

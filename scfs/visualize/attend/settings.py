@@ -42,6 +42,9 @@ class Attend(Settings):
         "auto", description="side to which images are resized; auto: three times that of training, at most 448"
     )
     query_size: Side | Auto = Field("auto", description="side to which queries are resized; auto: as in training")
+    scales: Literal["shared", "own"] = Field(
+        "shared", description="colour scale of each layer: the same for all runs, or each run's own"
+    )
     names: Names = Field((), description="titles of the runs; empty: the names of their folders")
     score: bool = Field(False, description="score attention by the masks of --data instead of drawing it")
     backbone: str = Field("", description=ARCHITECTURE)

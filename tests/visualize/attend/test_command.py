@@ -29,6 +29,16 @@ def test_pictures_of_two_runs_have_more_columns(scfs, trained, tmp_path, show):
     assert height == same_height
 
 
+def test_runs_with_scales_of_their_own_have_a_bar_each(scfs, tmp_path):
+    paths = [tmp_path / "shared.svg", tmp_path / "own.svg"]
+    for path in paths:
+        flags = ("--data", "scenes:4,4", "--count", 2, "--scales", path.stem, "--names", "first", "second")
+        code, _, err = scfs("attend", RANDOM, RANDOM, *flags, "--out", path, *SMALL)
+        assert (code, err) == (0, "")
+    bars = [path.read_text().count("<!-- cosine, layer4") for path in paths]
+    assert bars == [1, 2]
+
+
 def test_the_own_images_of_a_run_and_a_picture_in_its_folder(scfs, trained):
     code, out, _ = scfs("attend", trained, "--count", 1, *SMALL)
     assert code == 0
@@ -113,12 +123,13 @@ def test_boxes_without_masks_cannot_be_scored(scfs, tmp_path):
 
 def test_one_scale_for_all_runs_of_a_layer():
     maps = [np.linspace(low, low + 0.2, 32, dtype=np.float32).reshape(2, 4, 4) for low in (0.1, 0.6)]
-    panels = [Panel("a", "layer4", maps[:1]), Panel("b", "layer4", maps[1:]), Panel("b", "layer3", maps[:1])]
+    names = (("a", "layer4", "layer4"), ("b", "layer4", "layer4"), ("b", "layer3", "layer3, b"))
+    panels = [Panel(run, layer, [each], name) for (run, layer, name), each in zip(names, [*maps, maps[0]], strict=True)]
     scales = colour_scales(panels)
-    assert list(scales) == ["layer4", "layer3"]
+    assert list(scales) == ["layer4", "layer3, b"]
     assert scales["layer4"].vmin == pytest.approx(0.1, abs=0.01)
     assert scales["layer4"].vmax == pytest.approx(0.8, abs=0.01)
-    assert scales["layer3"].vmax == pytest.approx(0.3, abs=0.01)
+    assert scales["layer3, b"].vmax == pytest.approx(0.3, abs=0.01)
 
 
 def test_the_colour_bar_has_the_colours_of_the_maps(tmp_path):
