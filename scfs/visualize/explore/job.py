@@ -70,14 +70,18 @@ def open_session(targets: Sequence[str], settings: Explore, console: Console) ->
 def choose_sides(target: str, loaded: Loaded, settings: Explore) -> tuple[int, int]:
     """The sides of searched images and of queries: as set, or by what the network was trained on."""
     trained = loaded.evaluated_size("auto")
-    wanted = _trained_query(target, trained) if settings.query_size == "auto" else settings.query_size
-    query_side = usable_side(loaded.backbone, wanted)
-    if settings.size != "auto":
-        return usable_side(loaded.backbone, settings.size), query_side
+    query_side = _side(loaded, settings.query_size, auto=_trained_query(target, trained))
+    return _side(loaded, settings.size, auto=max(SCALES * query_side, trained)), query_side
+
+
+def _side(loaded: Loaded, setting: int | str, *, auto: int) -> int:
+    """A side as set; or what is best, or as in training if the network cannot take that."""
+    if setting != "auto":
+        return usable_side(loaded.backbone, int(setting))
     try:
-        return usable_side(loaded.backbone, max(SCALES * query_side, trained)), query_side
+        return usable_side(loaded.backbone, auto)
     except UserError:
-        return trained, query_side
+        return loaded.evaluated_size("auto")
 
 
 def _trained_query(target: str, trained: int) -> int:

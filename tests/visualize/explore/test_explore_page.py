@@ -12,9 +12,12 @@ DESKTOP, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
 # Random weights find this object at the first search layer, with 0.06 in cosine to spare.
 SCENE, SIDE = 56, 128
 READY = "body[data-busy='0'][data-drawn]"
+# Every fourth pixel of a canvas each way: red + green + blue, which in the colours of heat maps grows with the value.
 LEVELS = """canvas => {
-  const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return {width: canvas.width, levels: Array.from({length: data.length / 4}, (_, i) => data[4*i] + data[4*i+1] + data[4*i+2])};
+  const {width, height} = canvas, {data} = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const at = (x, y) => [0, 1, 2].reduce((sum, channel) => sum + data[4 * (y * width + x) + channel], 0);
+  const every = (length) => Array.from({length: length / 4}, (_, i) => 4 * i + 2);
+  return every(height).map((y) => every(width).map((x) => at(x, y)));
 }"""
 
 
@@ -45,8 +48,7 @@ def ready(page):
 
 def heat(page, column=0):
     """The heat map of the image itself as (H, W), in which brighter is larger."""
-    found = page.locator(".column").nth(column).locator(".own .heat").evaluate(LEVELS)
-    return np.array(found["levels"]).reshape(-1, found["width"])
+    return np.array(page.locator(".column").nth(column).locator(".own .heat").evaluate(LEVELS))
 
 
 def drag(page, start, end, *, touch=False):
@@ -134,7 +136,7 @@ def test_the_first_state_shows_something(page, session):
     legends = page.locator(".legend").all()
     values = [[legend.locator(f".{name}").inner_text() for name in ("low", "high")] for legend in legends]
     assert values[0] == values[1]  # one scale for both
-    assert re.fullmatch(r"cosine −?[01]\.\d\d", values[0][0])
+    assert re.fullmatch("cosine \N{MINUS SIGN}?[01][.][0-9]{2}", values[0][0])
 
 
 def test_a_scale_of_its_own_for_each_run(page):
@@ -212,7 +214,7 @@ def test_the_gallery_by_keyboard(page):
     page.keyboard.press("End")
     page.keyboard.press("ArrowRight")  # beyond the page
     page.wait_for_selector("#gallery [data-photo='24']:focus")
-    assert page.locator("#page-text").inner_text() == "24–47 of 60"
+    assert page.locator("#page-text").inner_text() == "24\N{EN DASH}47 of 60"
 
 
 def test_layers_runs_and_neighbours_can_be_switched(page):
@@ -221,7 +223,7 @@ def test_layers_runs_and_neighbours_can_be_switched(page):
     deep.click()
     ready(page)
     assert np.abs(heat(page) - before).mean() > 2
-    assert "layer4, 4 × 4 positions" in page.locator(".about").first.inner_text()
+    assert "layer4, 4 \N{MULTIPLICATION SIGN} 4 positions" in page.locator(".about").first.inner_text()
     page.locator(".column select").first.select_option("1")
     ready(page)
     np.testing.assert_array_equal(heat(page, 0), heat(page, 1))
