@@ -43,7 +43,7 @@ def main() -> None:
                 rows.append({"clients": str(clients), **spread(times)})
         finally:
             server.terminate()
-    title = f"Answers with {options.run} at {options.size} px, an image and 6 neighbours, {num_cores()} cores"
+    title = f"Answers with {options.run} at {options.size} px, an image and 6 neighbours, cores: {num_cores()}"
     show(Console(), title, rows, write=options.write)
 
 

@@ -3,6 +3,7 @@
 import base64
 import importlib.util
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -151,6 +152,12 @@ def test_a_port_in_use(scfs):
         code, _, err = scfs("explore", "random:resnet10_half", "--data", "scenes:4,4", "--port", port)
     assert code == 2
     assert f"port {port}" in err
+
+
+def test_answers_are_sent_at_once():
+    """asyncio sets TCP_NODELAY on connections of sockets that name their protocol."""
+    with reserve_port(0) as listener:
+        assert (listener.getsockname()[0], listener.proto) == ("127.0.0.1", socket.IPPROTO_TCP)
 
 
 def test_missing_packages_are_named(scfs, monkeypatch):

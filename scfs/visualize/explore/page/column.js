@@ -7,8 +7,9 @@ const SIDES = { own: 320, neighbour: 176 }; // of smooth heat maps, in pixels of
 
 export class Column {
   /** answered: called when there is something new to draw; chosen: with a neighbour that the user clicked. */
-  constructor({ runs, num_sampled: numSampled }, run, { answered, failed, chosen, switched, busy }) {
-    Object.assign(this, { runs, numSampled, run, answered, failed, chosen, busy, images: [], wanted: null, asking: false });
+  constructor(session, run, { answered, failed, chosen, switched, busy }) {
+    const { runs } = session;
+    Object.assign(this, { session, runs, run, answered, failed, chosen, busy, images: [], wanted: null, asking: false });
     this.element = document.querySelector("#column").content.firstElementChild.cloneNode(true);
     this.tiles = this.element.querySelector(".tiles");
     this.legend = this.element.querySelector(".legend");
@@ -97,6 +98,11 @@ export class Column {
     this.element.setAttribute("aria-label", this.runs[this.run].name);
   }
 
+  get #ownCaption() {
+    const { num_neighbours: count, num_sampled: sampled } = this.session;
+    return `The image itself${count ? `; below, the most similar of ${sampled}, with the cosine of their features` : ""}.`;
+  }
+
   #drawLegend([low, high]) {
     this.range = [low, high];
     const shown = { low: `cosine ${format(low)}`, middle: format((low + high) / 2), high: format(high) };
@@ -141,8 +147,7 @@ export class Column {
       const frame = { left: `${left}%`, top: `${top}%`, width: `${right - left}%`, height: `${bottom - top}%` };
       Object.assign(tile.querySelector(".frame").style, frame);
     }
-    const below = this.images.length > 1 ? `; below, the most similar of ${this.numSampled}, with the cosine of their features` : "";
-    tile.caption = isOwn ? [`The image itself${below}.`, ""] : [image.title, format(image.cosine)];
+    tile.caption = isOwn ? [this.#ownCaption, ""] : [image.title, format(image.cosine)];
     const most = `${Math.round(100 * x)} % from the left and ${Math.round(100 * y)} % from the top`;
     tile.querySelector(".heat").setAttribute("aria-label", `Heat map, brightest ${most}`);
     if (!isOwn) {

@@ -95,7 +95,10 @@ function buildControls() {
   $("#by").append(new Option("each run", "own"));
   runs.forEach(({ name }, i) => $("#by").append(new Option(name, i)));
   $("#by-label").hidden = runs.length < 2;
-  $("#scale").querySelector("[value=own]").hidden = runs.length < 2;
+  if (runs.length < 2) {
+    $("#scale [value=own]").remove();
+    $("#scale [value=shared]").textContent = "lowest to highest";
+  }
   $("#more").open = !matchMedia("(max-width: 620px)").matches; // where space is short, it opens on request
   state.layer = Math.floor((runs[0].layers.length - 1) / 2);
   showLayers();

@@ -33,12 +33,14 @@ export class Picker {
     Object.assign(this.element.style, { left, top, width: `calc(${right} - ${left})`, height: `calc(${bottom} - ${top})` });
     this.shade.style.clipPath = `polygon(evenodd, 0 0, 100% 0, 100% 100%, 0 100%, 0 0,
       ${left} ${top}, ${right} ${top}, ${right} ${bottom}, ${left} ${bottom}, ${left} ${top})`;
-    this.element.setAttribute("aria-label", `Box: ${this.text}`);
+    const [x, y] = [left, top].map((value) => `${Math.round(parseFloat(value))} %`);
+    this.element.setAttribute("aria-label", `Box: ${this.text}, ${x} from the left, ${y} from the top`);
   }
 
+  /** The size of the box, as a fraction of the image's. */
   get text() {
-    const [left, top, right, bottom] = this.box.map((value) => Math.round(100 * value));
-    return `${right - left} × ${bottom - top} %, from the left ${left} %, from the top ${top} %`;
+    const [left, top, right, bottom] = this.box;
+    return `${Math.round(100 * (right - left))} × ${Math.round(100 * (bottom - top))} % of the image`;
   }
 
   #point(event) {
