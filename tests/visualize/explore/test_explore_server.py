@@ -1,5 +1,6 @@
 """The server of `scfs explore`: who may talk to it, what it accepts, and that its numbers are those of `attend`."""
 
+import asyncio
 import base64
 import io
 import json
@@ -8,6 +9,7 @@ import socket
 import struct
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from urllib.parse import urlsplit
 
 import httpx2
@@ -22,6 +24,7 @@ from scfs.visualize.explore.guard import MAX_UPLOAD
 from scfs.visualize.explore.server import create_app
 from scfs.visualize.explore.state.gallery import MAX_OWN
 from scfs.visualize.explore.state.session import to_pixels
+from scfs.visualize.explore.turns import Turns
 
 HOST = "127.0.0.1:8123"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -352,6 +355,58 @@ def test_fifty_clients_at_a_time_get_their_own_answers(session):
         photos = [image["photo"] for image in answer["images"]]
         expected = expected_maps(session, body["photo"], body["box"], photos)["layer2"]
         np.testing.assert_allclose(maps_of(answer, "layer2"), expected, rtol=0, atol=1e-5)
+
+
+def test_other_requests_do_not_wait_for_a_network(session, monkeypatch):
+    started, finish = Event(), Event()
+
+    def search(*_, **__):
+        started.set()
+        assert finish.wait(60)
+        return {"images": []}
+
+    monkeypatch.setattr(session, "search", search)
+    with served(session) as address, ThreadPoolExecutor(1) as clients:
+        waiting = clients.submit(httpx2.post, f"{address}/api/search", json=GOOD, headers=BEARER, timeout=60)
+        assert started.wait(60)
+        for path in EVERYTHING:
+            assert httpx2.get(f"{address}{path}", headers=BEARER, timeout=30).status_code == 200
+        assert not waiting.done()
+        finish.set()
+        assert waiting.result().json() == {"images": []}
+
+
+class Client:
+    """A request whose client is there or gone."""
+
+    def __init__(self, is_gone):
+        self.is_gone = is_gone
+
+    async def is_disconnected(self):
+        return self.is_gone
+
+
+def test_work_is_done_one_piece_at_a_time_and_not_for_clients_that_are_gone(monkeypatch):
+    monkeypatch.setattr("scfs.visualize.explore.turns.MAX_WAITING", 20)
+    running, done = [], []
+
+    def work(number):
+        running.append(number)
+        assert running == [number]
+        done.append(running.pop())
+        return number
+
+    async def all_at_once():
+        turns = Turns("test")
+        asked = [turns.take(Client(is_gone=i % 2 == 1), lambda i=i: work(i)) for i in range(24)]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        turns.close()
+        return [getattr(each, "status_code", each) for each in results]
+
+    with ThreadPoolExecutor(1) as thread:  # a browser of other tests may have its loop in this one
+        results = thread.submit(asyncio.run, all_at_once()).result()
+    assert results == [*(499 if i % 2 else i for i in range(20)), *[503] * 4]
+    assert done == list(range(0, 20, 2))
 
 
 def test_a_failure_of_the_server_is_a_sentence(session, monkeypatch):

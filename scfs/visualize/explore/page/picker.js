@@ -24,7 +24,7 @@ export class Picker {
   show(address, title, width, height) {
     this.image.src = address;
     this.image.alt = `The chosen image, ${title}`;
-    this.root.style.aspectRatio = `${width} / ${height}`;
+    Object.assign(this.root.style, { aspectRatio: `${width} / ${height}`, maxWidth: `calc(70vh * ${width / height})` });
   }
 
   setBox(box) {
