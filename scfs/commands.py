@@ -53,6 +53,7 @@ WEIGHTS = Argument("RUN_OR_WEIGHTS", "a run folder, a weights file, or random:NA
 SEARCHERS = Argument("RUN_OR_WEIGHTS", "run folders, weights files, or random:NAME", many=True)
 RUN = Argument("RUN", "a run folder")
 RUNS = Argument("RUN", "run folders", many=True)
+EXPLORED = Argument("RUN", "run folders, weights files, or random:NAME", many=True)
 FOLDER = Argument("RUN", "a run folder", is_path=True)
 SOURCE = Argument("SOURCE", "a folder of images, or another source")
 START = Argument(
@@ -161,6 +162,13 @@ ROWS = (
         (FOLDER,),
         settings="scfs.visualize.settings:Report",
         job="scfs.visualize.report:report",
+    ),
+    Command(
+        "explore",
+        "Serve a page on this machine that shows what the feature search looks at, for boxes that you draw.",
+        (EXPLORED,),
+        settings="scfs.visualize.explore.settings:Explore",
+        job="scfs.visualize.explore.job:explore",
     ),
     bench("step", "Compare the time of training steps with peers."),
     bench("data", "Compare the time of the view paths."),

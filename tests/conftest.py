@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from browsing import browser, open_page  # noqa: F401
 from PIL import Image
 
 from scfs.cli import main
