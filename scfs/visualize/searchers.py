@@ -1,9 +1,11 @@
+"""Searchers of runs and weights, with sizes chosen by what the network was trained on."""
+
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from scfs.backbones import Backbone, Loaded
+from scfs.backbones import Loaded
 from scfs.config import Config
 from scfs.errors import UserError
 from scfs.recipe import check, read_toml
@@ -11,7 +13,8 @@ from scfs.runs.layout import SETTINGS
 from scfs.runs.results import run_of
 from scfs.visualize.attention import Searcher, usable_side
 
-ENLARGED, MOST = 3, 448  # times the size of training, for finer maps, and pixels at most
+LOCAL_FRACTION = 96 / 224  # the paper's local views, as a fraction of its global ones
+SCALES = 3  # side of searched images, in sides of queries: finer maps than in training
 
 
 def build_searcher(
@@ -23,36 +26,42 @@ def build_searcher(
     query_size: int | str = "auto",
     device: torch.device,
 ) -> Searcher:
-    """The searcher of a loaded backbone, with checked sizes; auto: queries as in training, images three times as large.
+    """The searcher of a loaded backbone; sizes as set or, with auto, queries as in training and images of three times.
 
-    Images have at most 448 pixels a side unless training had more. A backbone that cannot take larger images gets what
-    it was trained on.
+    A backbone that cannot take these gets what it was trained on.
     """
-    backbone, trained = loaded.backbone.with_layers(layers), loaded.evaluated_size("auto")
-    query_side = _local_size(target) or trained if query_size == "auto" else int(query_size)
-    return Searcher(
-        backbone.to(device),
-        side=_enlarged(backbone, trained) if size == "auto" else usable_side(backbone, int(size)),
-        query_side=usable_side(backbone, query_side),
-    )
+    trained = loaded.evaluated_size("auto")
+    query_side = _side(loaded, query_size, auto=_trained_query(target, trained))
+    side = _side(loaded, size, auto=max(SCALES * query_side, trained))
+    return Searcher(loaded.backbone.with_layers(layers).to(device), side=side, query_side=query_side)
 
 
-def _enlarged(backbone: Backbone, trained: int) -> int:
+def _side(loaded: Loaded, setting: int | str, *, auto: int) -> int:
+    """A side as set; or what is best, or as in training if the network cannot take that."""
+    if setting != "auto":
+        return usable_side(loaded.backbone, int(setting))
     try:
-        return usable_side(backbone, max(trained, min(ENLARGED * trained, MOST)))
+        return usable_side(loaded.backbone, auto)
     except UserError:
-        return usable_side(backbone, trained)
+        return loaded.evaluated_size("auto")
 
 
-def _local_size(target: str) -> int:
-    """The side of the local views of a pre-training run; 0 if it has none, or for other weights."""
+def _trained_query(target: str, trained: int) -> int:
+    """The side of the views that were searched for in training; without a run, in the paper's proportion."""
     run = run_of(target)
     values = {} if run is None else read_toml(run / SETTINGS)
-    config = check(Config, values) if "views" in values else None
-    return config.views.local_size if config is not None and config.num_local_views else 0
+    if "views" not in values:
+        return round(LOCAL_FRACTION * trained)
+    config = check(Config, values)
+    return config.views.local_size if config.num_local_views else config.views.global_size
 
 
-def title_of(target: str) -> str:
-    """A short name of a run or of weights."""
-    run = run_of(target)
-    return target if run is None and target.startswith("random:") else (run or Path(target)).name
+def short_names(targets: Sequence[str]) -> list[str]:
+    """The last parts of paths, as many as tell them apart; equal targets are numbered."""
+    paths = [target if target.startswith("random:") else str(Path(target).resolve()) for target in targets]
+    parts = [path.split("/") for path in paths]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(each[-count:]) for each in parts]
+        if len({*names}) == len({*paths}):
+            break
+    return [f"{name} ({i + 1})" if names.count(name) > 1 else name for i, name in enumerate(names)]

@@ -25,7 +25,7 @@ from scfs.visualize.attend.settings import Attend
 from scfs.visualize.attention import Searcher, attend, mean_query
 from scfs.visualize.components import component_colours
 from scfs.visualize.queries import Example
-from scfs.visualize.searchers import build_searcher, title_of
+from scfs.visualize.searchers import build_searcher, short_names
 
 
 class Subject(NamedTuple):
@@ -49,7 +49,7 @@ def attend_and_draw(targets: Sequence[str], settings: Attend, console: Console) 
         source = open_train(settings.data) if settings.data else None
         examples, problems = choose_examples(source, settings)
         show_left_out(problems, console)
-        subjects = [_open(target, number, settings, device, console) for number, target in enumerate(targets)]
+        subjects = [_open(*named, settings, device, console) for named in _titles(targets, settings)]
         path = Path(settings.out) if settings.out else _picture(targets, settings.show)
         _draw(path, examples, subjects, settings)
         console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
@@ -67,7 +67,12 @@ def _with_data(target: str, settings: Attend, console: Console) -> Attend:
     return settings.model_copy(update={"data": source})
 
 
-def _open(target: str, number: int, settings: Attend, device: torch.device, console: Console) -> Subject:
+def _titles(targets: Sequence[str], settings: Attend) -> list[tuple[str, str]]:
+    """Runs and their titles."""
+    return list(zip(targets, settings.names or short_names(targets), strict=True))
+
+
+def _open(target: str, title: str, settings: Attend, device: torch.device, console: Console) -> Subject:
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
     show_report(loaded, console)
     layers = loaded.backbone.layers
@@ -78,7 +83,6 @@ def _open(target: str, number: int, settings: Attend, device: torch.device, cons
     searcher = build_searcher(
         loaded, target, layers=layers, size=settings.size, query_size=settings.query_size, device=device
     )
-    title = settings.names[number] if settings.names else title_of(target)
     about = f"{title}: images at {searcher.side} px, queries at {searcher.query_side} px, {' '.join(searcher.layers)}"
     console.print(about, highlight=False, markup=False, soft_wrap=True)
     return Subject(target, title, searcher)
@@ -129,8 +133,8 @@ def _score(targets: Sequence[str], settings: Attend, device: torch.device, conso
     source = _with_masks(settings.data)
     return [
         metric
-        for number, target in enumerate(targets)
-        for metric in _score_one(target, number, source, settings, device, console)
+        for target, title in _titles(targets, settings)
+        for metric in _score_one(target, title, source, settings, device, console)
     ]
 
 
@@ -142,10 +146,10 @@ def _with_masks(data: str) -> AnnotatedSource:
 
 
 def _score_one(
-    target: str, number: int, source: AnnotatedSource, settings: Attend, device: torch.device, console: Console
+    target: str, title: str, source: AnnotatedSource, settings: Attend, device: torch.device, console: Console
 ) -> list[Metric]:
     start, folder = time.perf_counter(), results_folder(target, console)
-    subject = _open(target, number, settings, device, console)
+    subject = _open(target, title, settings, device, console)
     searcher = subject.searcher
     score = AttentionScore(searcher, count=settings.views, area=settings.scale, seed=settings.seed)
     show_left_out(score.read(source, console), console)

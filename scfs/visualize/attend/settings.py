@@ -38,14 +38,12 @@ class Attend(Settings):
     layers: Annotated[tuple[str, ...] | Auto, BeforeValidator(as_names)] = Field(
         "auto", description="layers to draw or score; auto: draw the deepest search layer, score all search layers"
     )
-    size: Side | Auto = Field(
-        "auto", description="side to which images are resized; auto: three times that of training, at most 448"
-    )
+    size: Side | Auto = Field("auto", description="side to which images are resized; auto: three times that of queries")
     query_size: Side | Auto = Field("auto", description="side to which queries are resized; auto: as in training")
     scales: Literal["shared", "own"] = Field(
         "shared", description="colour scale of each layer: the same for all runs, or each run's own"
     )
-    names: Names = Field((), description="titles of the runs; empty: the names of their folders")
+    names: Names = Field((), description="titles of the runs; empty: the ends of their paths")
     score: bool = Field(False, description="score attention by the masks of --data instead of drawing it")
     backbone: str = Field("", description=ARCHITECTURE)
     network: Literal["teacher", "student"] = "teacher"

@@ -15,10 +15,8 @@ import pytest
 from explored import session_of
 from PIL import Image
 
-from scfs.backbones import load_backbone
 from scfs.data.decode import Unreadable
-from scfs.visualize.explore.job import choose_sides, reserve_port, short_names
-from scfs.visualize.explore.settings import Explore
+from scfs.visualize.explore.job import reserve_port
 from scfs.visualize.explore.state.byte_cache import ByteCache
 from scfs.visualize.explore.state.gallery import CENTRE, Gallery
 from scfs.visualize.explore.state.session import to_pixels
@@ -76,23 +74,6 @@ def test_boxes_in_pixels_are_inside_and_not_empty():
     assert to_pixels((0.25, 0.5, 0.5, 1.0), (100, 40)) == (25, 20, 50, 40)
     assert to_pixels((0.999, 0.999, 1.0, 1.0), (10, 10)) == (9, 9, 10, 10)
     assert to_pixels((1.0 - 1e-17, 0.0, 1.0, 1e-17), (10, 10)) == (9, 0, 10, 1)
-
-
-def test_names_tell_runs_apart():
-    assert short_names(["runs/scfs", "runs/dino/"]) == ["scfs", "dino"]
-    assert short_names(["a/backbone.pth", "b/backbone.pth"]) == ["a/backbone.pth", "b/backbone.pth"]
-    assert short_names(["random:resnet18"]) == ["random:resnet18"]
-    assert short_names(["runs/x", "runs/x", "runs/y"]) == ["x (1)", "x (2)", "y"]
-
-
-def test_sides_follow_training(trained):
-    run = load_backbone(str(trained))  # global views of 32, local ones of 16
-    assert choose_sides(str(trained), run, Explore()) == (48, 16)
-    assert choose_sides(str(trained), run, Explore(size=70, query_size=24)) == (70, 24)
-    fixed = load_backbone("random:hiera_tiny_224")
-    assert choose_sides("random:hiera_tiny_224", fixed, Explore()) == (224, 224)
-    foreign = load_backbone("random:vit_tiny_patch16_224")
-    assert choose_sides("random:vit_tiny_patch16_224", foreign, Explore()) == (288, 96)
 
 
 def test_damaged_images_are_left_out(photos):
