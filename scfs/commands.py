@@ -52,7 +52,7 @@ class Command:
 WEIGHTS = Argument("RUN_OR_WEIGHTS", "a run folder, a weights file, or random:NAME")
 RUN = Argument("RUN", "a run folder")
 RUNS = Argument("RUN", "run folders", many=True)
-FOLDER = Argument("RUN", "a run folder", is_path=True)
+FOLDERS = Argument("RUN", "a run folder, or several to show side by side", many=True, is_path=True)
 SOURCE = Argument("SOURCE", "a folder of images, or another source")
 START = Argument(
     "RECIPE", "a recipe's name or .toml file, a run folder, or a folder of photos", True, recipe="pretrain"
@@ -149,10 +149,10 @@ ROWS = (
     ),
     Command(
         "report",
-        "Write an HTML report with pictures of what a run learned.",
-        (FOLDER,),
+        "Write an HTML page of what a run learned, or several runs side by side.",
+        (FOLDERS,),
         settings="scfs.visualize.settings:Report",
-        job="scfs.visualize.report:report",
+        job="scfs.visualize.report.job:report",
     ),
     bench("step", "Compare the time of training steps with peers."),
     bench("data", "Compare the time of the view paths."),

@@ -172,3 +172,17 @@ def _once(step: int, finding: Finding, seen: set[tuple[str, str]]) -> Iterator[W
     if key not in seen:
         seen.add(key)
         yield Warned(step, finding.message)
+
+
+def judge_task(rows: Sequence[Row], task: str, metrics: Sequence[Metric], *, is_finished: bool) -> Verdict:
+    """The verdict on a training with labels, such as finetune, from its log and the metrics of its result."""
+    broken = [*_diverged([row for row in rows if "loss" in row])] if any("loss" in row for row in rows) else []
+    if broken:
+        return Verdict(broken[0].level, broken[0].headline, [broken[0].reason], [])
+    if not is_finished:
+        reason = f"The network is not saved yet; run the same scfs {task} again, which resumes it."
+        return Verdict("caution", "Unfinished", [reason], [])
+    scores = [
+        f"{metric}{f' (95 % interval {each})' if (each := metric.shown_interval()) else ''}" for metric in metrics
+    ]
+    return Verdict("good", "Finished", [", ".join(scores[:3])] if scores else [], [])
