@@ -56,7 +56,7 @@ def chart(content: Chart) -> Html:
     steps = [step for line in content.lines for step, _ in line.points]
     values = [value for line in content.lines for _, value in line.points if math.isfinite(value)]
     values += [reference.value for reference in content.references]
-    x, y = axis_of(steps), axis_of(values or [0.0])
+    x, y = _steps_axis(steps), axis_of(values or [0.0])
     drawn = tag(
         "svg",
         *_grid(x, y, content.y_label),
@@ -95,6 +95,12 @@ def axis_of(values: Sequence[float]) -> Axis:
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = [number * step for number in range(first, last + 1)]
     return Axis(ticks[0], ticks[-1], ticks)
+
+
+def _steps_axis(steps: Sequence[float]) -> Axis:
+    """An axis from 0 to the last step."""
+    last = max(max(steps), 1)
+    return Axis(0, last, [tick for tick in axis_of([0, last]).ticks if tick <= last])
 
 
 def _nice(step: float) -> float:

@@ -15,8 +15,7 @@ def attention_section(evidence: Evidence) -> Section:
     """Each query on its own photo at every search layer, by the network before training and by each run's."""
     networks = [evidence.before, *evidence.trained]
     scales = _scales(networks)
-    num_queries = len(evidence.before.searched[0].queries) if len(evidence.trained) == 1 else 1
-    blocks = [_photo(number, num_queries, networks, scales) for number in range(len(evidence.before.searched))]
+    blocks = [_photo(number, networks, scales) for number in range(len(evidence.before.searched))]
     intro = (
         "A crop of each photo (framed) searches the whole photo: bright where features are similar to it, by cosine. "
         "Each layer has one scale for all photos and networks, so that brightness can be compared. After training, "
@@ -49,10 +48,10 @@ def _legend(scales: dict[str, Scale]) -> Html:
     return tag("div", *bars, class_="scales")
 
 
-def _photo(number: int, num_queries: int, networks: Sequence[Seen], scales: dict[str, Scale]) -> Html:
+def _photo(number: int, networks: Sequence[Seen], scales: dict[str, Scale]) -> Html:
     found = networks[0].searched[number]
     width, height = found.image.size
-    boxes = [(x0 / width, y0 / height, x1 / width, y1 / height) for x0, y0, x1, y1 in found.boxes[:num_queries]]
+    boxes = [(x0 / width, y0 / height, x1 / width, y1 / height) for x0, y0, x1, y1 in found.boxes]
     photo = tag("figure", picture(with_boxes(found.image, boxes, PHOTO_SIDE), "photo with its queries"))
     queries = [
         tag(
@@ -60,7 +59,7 @@ def _photo(number: int, num_queries: int, networks: Sequence[Seen], scales: dict
             _query_title(found, query),
             *(_row(seen.name, seen.searched[number], query, scales) for seen in networks),
         )
-        for query in range(num_queries)
+        for query in range(len(found.queries))
     ]
     return tag("div", photo, tag("div", *queries, class_="pair"), class_="maps")
 

@@ -2,12 +2,18 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from scfs.runs.verdict import SHORT_STEPS
 from scfs.visualize.report.markup import Html, Section, join, tag
 from scfs.visualize.report.run import ReportedRun
 
 AIM_STEPS = 2000  # that a longer run should have
+EVALUATIONS = {
+    "knn": "Score the features by nearest neighbours",
+    "linear": "Train a linear classifier on the features, in seconds",
+    "finetune": "Fine-tune the whole network with labels",
+}
 FOLDER, PHOTO = "FOLDER", "PHOTO.jpg"
 
 
@@ -38,14 +44,15 @@ def _for_one(run: ReportedRun, *, has_labels: bool) -> Iterator[tuple[str, list[
         epochs = -(-AIM_STEPS * run.config.optim.epochs // run.total_steps)
         about = f"Train longer, about {AIM_STEPS:,} steps, in a new run:"
         yield about, ["scfs", "pretrain", folder, "--optim.epochs", str(epochs)]
+    if Path(run.source).is_dir():
+        about = f"Find the photos most similar to one of them ({PHOTO}):"
+        yield about, ["scfs", "embed", folder, run.source, "--query", PHOTO, "--nearest", "10"]
     labels = "" if has_labels else f" ({FOLDER}: photos in a folder per class)"
-    yield f"Score the features by nearest neighbours{labels}:", ["scfs", "knn", folder, *data]
-    yield "Train a linear classifier on them, in seconds:", ["scfs", "linear", folder, *data, "--cached", "true"]
-    yield "Fine-tune the whole network with labels:", ["scfs", "finetune", folder, *data]
-    yield (
-        f"Find the photos most similar to one of them ({PHOTO}):",
-        [*("scfs", "embed", folder, run.source, "--query", PHOTO, "--nearest", "10")],
-    )
+    done = {result.evaluation for result in run.results}
+    for name, about in EVALUATIONS.items():
+        if name not in done:
+            flags = ["--cached", "true"] if name == "linear" else []
+            yield f"{about}{labels}:", ["scfs", name, folder, *data, *flags]
     yield "Write the weights for other programs:", ["scfs", "export", folder, str(run.folder / "backbone.safetensors")]
 
 

@@ -13,27 +13,24 @@ def component_section(evidence: Evidence) -> Section:
     blocks = []
     for number, found in enumerate(evidence.before.searched):
         photo = tag("figure", picture(fitted(found.image, PHOTO_SIDE), "photo"))
-        rows = [_row(seen, number, found.image.size) for seen in networks]
-        blocks.append(tag("div", photo, tag("div", _names(networks[0]), *rows), class_="maps components"))
+        maps = [_maps(seen, number, found.image.size) for seen in networks]
+        blocks.append(tag("div", photo, tag("div", *maps, class_="pair"), class_="maps"))
     intro = (
         "Each position of a layer's map, coloured by its first three principal components over all photos: equal "
-        "colours within a row are similar features. Things of one kind should share a colour in every photo."
+        "colours in a column are similar features. Things of one kind should share a colour in every photo."
     )
     return Section("Feature maps in colours", join(blocks), intro)
 
 
-def _names(seen: Seen) -> Html:
-    layers = [tag("span", layer) for layer in seen.colours]
-    return tag(
-        "div", tag("span"), tag("div", *layers, class_="strip names", style=f"--count:{len(layers)}"), class_="row"
-    )
-
-
-def _row(seen: Seen, number: int, size: tuple[int, int]) -> Html:
+def _maps(seen: Seen, number: int, size: tuple[int, int]) -> Html:
     style = f"aspect-ratio:{size[0]}/{size[1]}"
-    maps = [
-        tag("figure", picture(colour_map(colours[number]), f"{seen.name} at {layer}", lossless=True, style=style))
+    cells = [
+        tag(
+            "figure",
+            picture(colour_map(colours[number]), f"{seen.name} at {layer}", lossless=True, style=style),
+            tag("figcaption", layer),
+        )
         for layer, colours in seen.colours.items()
     ]
-    strip = tag("div", *maps, class_="strip", style=f"--count:{len(maps)}")
-    return tag("div", tag("span", seen.name, class_="name"), strip, class_="row")
+    strip = tag("div", *cells, class_="strip", style=f"--count:{len(cells)}")
+    return tag("div", tag("h4", seen.name), strip)

@@ -20,7 +20,9 @@ def confusion_section(runs: Sequence[ReportedRun]) -> Section | None:
         cards += [_card(run, result, is_one=len(runs) == 1) for result in latest.values()]
     if not cards:
         return None
-    return Section("Confusion", columns(cards), "Rows are the true classes, columns the predictions.")
+    return Section(
+        "Confusion", columns(cards, class_="columns roomy"), "Rows are the true classes, columns the predictions."
+    )
 
 
 def mistakes(classes: Sequence[str], counts: Sequence[Sequence[int]]) -> list[tuple[str, str, int, int]]:

@@ -13,8 +13,9 @@ from scfs.visualize.report.thumbnails import data_uri, square
 from scfs.visualize.tsne import MIN_POINTS, tsne
 
 NUM_POINTS = 800  # photos at most: the time grows with their square
-WIDTH, HEIGHT, MARGIN = 1120, 700, 30
-SIDE, GAP = 46, 3  # of a thumbnail on the map
+WIDTH, HEIGHT, MARGIN = 1120, 700, 40
+MIN_SIDE, MAX_SIDE, GAP = 40, 72, 2  # of a thumbnail on the map
+OUTSIDE = 0.005  # fraction of points beyond each edge
 PIXELS = 64  # of a thumbnail in the file
 MAX_CLASSES = NUM_COLOURS - 1  # with colours of their own; the last colour is for the others
 
@@ -53,12 +54,13 @@ def placed(points: Tensor, side: float) -> list[int]:
 
 def _map(seen: Seen, photos: Photos, rows: Sequence[int], styles: dict[int, int], *, is_one: bool) -> Html:
     points = _scaled(tsne(seen.features[list(rows)]))
-    shown = set(placed(points, SIDE + GAP))
+    side = min(MAX_SIDE, max(MIN_SIDE, int(0.55 * (WIDTH * HEIGHT / len(rows)) ** 0.5)))
+    shown = set(placed(points, side + GAP))
     dots, thumbs = [], []
     for number, (row, (x, y)) in enumerate(zip(rows, points.tolist(), strict=True)):
         style = f"--c:{_colour(int(photos.labels[row]), styles)}"
         if number in shown:
-            thumbs.append(_thumb(photos, row, x, y, style if styles else None))
+            thumbs.append(_thumb(photos, row, (x, y, side), style if styles else None))
         else:
             dots.append(tag("circle", cx=round(x, 1), cy=round(y, 1), r=4, style=f"fill:var(--c);{style}"))
     about = f"map of {len(rows)} photos, {seen.name}"
@@ -68,27 +70,29 @@ def _map(seen: Seen, photos: Photos, rows: Sequence[int], styles: dict[int, int]
 
 
 def _scaled(points: Tensor) -> Tensor:
-    """Points that fill the map, whatever their extent."""
-    low, high = points.amin(dim=0), points.amax(dim=0)
+    """Points that fill the map, whatever their extent; the few far from all others are at its edge."""
+    low, high = (points.quantile(q, dim=0) for q in (OUTSIDE, 1 - OUTSIDE))
     room = torch.tensor([WIDTH, HEIGHT]) - 2 * MARGIN
-    return MARGIN + (points - low) / (high - low).clamp(min=1e-12) * room
+    return MARGIN + ((points - low) / (high - low).clamp(min=1e-12)).clamp(0, 1) * room
 
 
-def _thumb(photos: Photos, row: int, x: float, y: float, style: str | None) -> Html:
-    left, top = round(x - SIDE / 2, 1), round(y - SIDE / 2, 1)
+def _thumb(photos: Photos, row: int, box: tuple[float, float, int], style: str | None) -> Html:
+    """A thumbnail at the centre and of the side of a box, framed in the colour of its class."""
+    x, y, side = box
+    left, top = round(x - side / 2, 1), round(y - side / 2, 1)
     image = tag(
         "image",
         tag("title", photos.caption(row)),
         href=data_uri(square(photos.image(row), PIXELS)),
         x=left,
         y=top,
-        width=SIDE,
-        height=SIDE,
+        width=side,
+        height=side,
     )
     if style is None:
         return image
     frame = f"fill:none;stroke:var(--c);stroke-width:3;{style}"
-    return join([image, tag("rect", x=left, y=top, width=SIDE, height=SIDE, style=frame)])
+    return join([image, tag("rect", x=left, y=top, width=side, height=side, style=frame)])
 
 
 def _colour(label: int, styles: dict[int, int]) -> str:

@@ -16,12 +16,13 @@ def layer_section(evidence: Evidence) -> Section | None:
     if not layers:
         return None
     height = len(layers) * (BAR * len(networks) + GAP)
-    parts, y = [], 0.0
+    most = max(score.interval[1] for seen in networks for score in seen.layer_scores.values())
+    scale, parts, y = (WIDTH - LEFT - RIGHT) / max(most, 0.01), list[Html](), 0.0
     for layer in layers:
         parts.append(tag("text", layer, x=LEFT - 8, y=y + BAR * len(networks) / 2 + 4, text_anchor="end"))
         for number, seen in enumerate(networks):
             if layer in seen.layer_scores:
-                parts.append(_bar(seen.layer_scores[layer], y, number))
+                parts.append(_bar(seen.layer_scores[layer], y, number, scale))
             y += BAR
         y += GAP
     key = [tag("span", tag("i", style=f"--c:{colour(i)}"), seen.name) for i, seen in enumerate(networks)]
@@ -35,10 +36,8 @@ def layer_section(evidence: Evidence) -> Section | None:
     return Section("k-NN by layer", drawn, intro)
 
 
-def _bar(score: Accuracy, y: float, number: int) -> Html:
-    low, middle, high = (
-        LEFT + each * (WIDTH - LEFT - RIGHT) for each in (score.interval[0], score.top1, score.interval[1])
-    )
+def _bar(score: Accuracy, y: float, number: int, scale: float) -> Html:
+    low, middle, high = (LEFT + each * scale for each in (score.interval[0], score.top1, score.interval[1]))
     centre = y + BAR / 2
     return join(
         [

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from scfs.visualize.neighbours import Neighbours, nearest_others
 from scfs.visualize.report.evidence import Evidence, Photos, Seen
-from scfs.visualize.report.markup import Html, Section, join, tag
+from scfs.visualize.report.markup import Html, Section, columns, join, tag
 from scfs.visualize.report.thumbnails import picture, square
 
 NUM_NEIGHBOURS, SIDE, QUERY_SIDE = 6, 96, 160
@@ -66,7 +66,7 @@ def _query(photos: Photos, row: int, number: int, answers: Sequence[Answers]) ->
         "figure", picture(square(photos.image(row), QUERY_SIDE), f"query: {caption}"), tag("figcaption", caption)
     )
     found = [tag("div", tag("h4", each.name), _strip(photos, row, number, each.found)) for each in answers]
-    return tag("div", query, tag("div", *found, class_="answers"), class_="query")
+    return tag("div", query, columns(found, class_="answers"), class_="query")
 
 
 def _strip(photos: Photos, row: int, number: int, found: Neighbours) -> Html:

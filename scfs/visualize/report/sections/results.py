@@ -6,7 +6,7 @@ from typing import NamedTuple
 from scfs.evaluate.compare import Measure
 from scfs.runs.metric import Metric, best_of
 from scfs.runs.results import Result
-from scfs.visualize.report.markup import Html, Section, join, tag
+from scfs.visualize.report.markup import Html, Section, columns, join, tag
 from scfs.visualize.report.run import ReportedRun
 
 
@@ -25,14 +25,13 @@ def result_section(runs: Sequence[ReportedRun]) -> Section | None:
     """A row per metric. Of one run, a column per time that it was computed; of several, the latest of each."""
     if not any(run.results for run in runs):
         return None
-    rows, is_one = list[Html](), len(runs) == 1
-    for group, members in grouped(runs).items():
-        rows.append(_heading(group, len(members[0]) if is_one else len(runs), members[0] if is_one else []))
-        rows += [_row(name, cells) for name, cells in cells_of(members, is_one=is_one).items()]
-    head = Html() if is_one else tag("thead", tag("tr", *(tag("th", name) for name in ["", *_names(runs)])))
-    table = tag("div", tag("table", head, tag("tbody", *rows), class_="results"), class_="wide")
+    groups = [_table(group, members, [run.name for run in runs]) for group, members in grouped(runs).items()]
     bold = " Bold: the best of its row, and others within its interval." if len(runs) > 1 else ""
-    return Section("Results", table, f"From results.json, with 95 % intervals over the scored images.{bold}")
+    return Section(
+        "Results",
+        columns(groups, class_="columns groups"),
+        f"From results.json, with 95 % intervals over the scored images.{bold}",
+    )
 
 
 def grouped(runs: Sequence[ReportedRun]) -> dict[Group, list[list[Result]]]:
@@ -55,15 +54,15 @@ def _group(result: Result) -> Group:
     return Group(result.evaluation, result.data, result.protocol)
 
 
-def _names(runs: Sequence[ReportedRun]) -> list[str]:
-    return [run.name for run in runs]
-
-
-def _heading(group: Group, span: int, dated: Sequence[Result]) -> Html:
+def _table(group: Group, members: Sequence[Sequence[Result]], runs: Sequence[str]) -> Html:
+    """The results of a group; columns are named by dates or, of several runs, by runs."""
+    is_one = len(runs) == 1
+    names = [result.when[:10] for result in members[0]] if is_one else runs
+    rows = [_row(name, cells) for name, cells in cells_of(members, is_one=is_one).items()]
+    head = tag("thead", tag("tr", tag("th"), *(tag("th", name) for name in names)))
     about = ", ".join(filter(None, (group.data, group.protocol)))
-    dates = ", ".join(result.when[:10] for result in dated if result.when)
-    cell = tag("td", f"{group.evaluation} ", tag("small", " · ".join(filter(None, (about, dates)))), colspan=1 + span)
-    return tag("tr", cell, class_="group")
+    content = tag("div", tag("table", head, tag("tbody", *rows), class_="results"), class_="wide")
+    return tag("div", tag("h3", group.evaluation), tag("p", about), content, class_="group")
 
 
 def _row(name: str, cells: Sequence[Metric | None]) -> Html:

@@ -1,7 +1,6 @@
 """The verdict on each run, and the facts that one asks for first."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 
 from scfs.visualize.report.markup import Html, columns, folded, join, tag
 from scfs.visualize.report.run import ReportedRun
@@ -18,7 +17,7 @@ def summary(runs: Sequence[ReportedRun], photo_facts: Mapping[str, str]) -> Html
 def _card(run: ReportedRun, photo_facts: Mapping[str, str], *, is_one: bool) -> Html:
     verdict = run.verdict
     name = Html() if is_one else tag("p", run.name, class_="run")
-    reasons = [tag("p", reason[:1].upper() + reason[1:]) for reason in verdict.reasons]
+    reasons = [tag("p", reason) for reason in verdict.reasons]
     facts = {**photo_facts, **_facts(run)}
     listed = tag("dl", *(tag("div", tag("dt", key), tag("dd", value)) for key, value in facts.items()), class_="facts")
     headline = tag("p", f"{SIGNS[verdict.level]} {verdict.headline}", class_="headline")
@@ -34,6 +33,14 @@ def _card(run: ReportedRun, photo_facts: Mapping[str, str], *, is_one: bool) -> 
     )
 
 
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def _facts(run: ReportedRun) -> dict[str, str]:
     if run.config is None:
         steps = max((int(row["step"]) for row in run.rows), default=0)
@@ -43,7 +50,7 @@ def _facts(run: ReportedRun) -> dict[str, str]:
     facts = {
         "unreadable photos": f"{len(run.unreadable):,}" if run.unreadable else "none",
         "steps": f"{done:,} of {run.total_steps:,} ({run.config.optim.epochs} epochs)",
-        "training time": f"about {timedelta(seconds=round(run.seconds))}",
+        "training time": f"about {duration(run.seconds)}",
         "speed": f"{sorted(speed)[len(speed) // 2]:,.0f} images/s" if speed else "",
         "network": run.config.backbone.name,
         "warnings": str(len(run.verdict.warnings)) if run.verdict.warnings else "none",
