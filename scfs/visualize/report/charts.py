@@ -38,6 +38,7 @@ class Chart(NamedTuple):
     y_label: str
     lines: list[Line]
     references: Sequence[Reference] = ()
+    is_named: bool = True  # by its title, if it has one line
 
 
 class Axis(NamedTuple):
@@ -71,7 +72,7 @@ def chart(content: Chart) -> Html:
 
 def legend(content: Chart) -> Html:
     """Names and colours of lines; nothing where the title says it all."""
-    if len(content.lines) == 1 and not content.references:
+    if len(content.lines) == 1 and not content.references and content.is_named:
         return Html()
     lines = [tag("span", tag("i", style=f"--c:{colour(line.colour)}"), line.name) for line in content.lines]
     dashed = [

@@ -89,8 +89,11 @@ def read_run(folder: Path, name: str) -> ReportedRun:
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
-    """The last folder of each path if those differ, otherwise the whole paths."""
-    short = [folder.resolve().name for folder in folders]
+    """The last folder of each path if those differ, otherwise the whole paths; inside another run, RUN/FOLDER."""
+    short = [
+        f"{path.parent.name}/{path.name}" if (path.parent / SETTINGS).is_file() else path.name
+        for path in (folder.resolve() for folder in folders)
+    ]
     return short if len({*short}) == len(short) else [str(folder) for folder in folders]
 
 

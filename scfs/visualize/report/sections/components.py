@@ -1,7 +1,7 @@
 """Maps of the search layers in colours, by their first three principal components."""
 
 from scfs.visualize.report.evidence import Evidence, Seen
-from scfs.visualize.report.markup import Html, Section, join, tag
+from scfs.visualize.report.markup import Html, Section, columns, join, tag
 from scfs.visualize.report.thumbnails import colour_map, fitted, picture
 
 PHOTO_SIDE = 224
@@ -14,7 +14,7 @@ def component_section(evidence: Evidence) -> Section:
     for number, found in enumerate(evidence.before.searched):
         photo = tag("figure", picture(fitted(found.image, PHOTO_SIDE), "photo"))
         maps = [_maps(seen, number, found.image.size) for seen in networks]
-        blocks.append(tag("div", photo, tag("div", *maps, class_="pair"), class_="maps"))
+        blocks.append(tag("div", photo, columns(maps, class_="answers"), class_="maps"))
     intro = (
         "Each position of a layer's map, coloured by its first three principal components over all photos: equal "
         "colours in a column are similar features. Things of one kind should share a colour in every photo."

@@ -106,7 +106,7 @@ def _of_several(runs: Sequence[ReportedRun]) -> Iterator[Chart]:
                 if name in found.get(kind, {})
             ]
             full = title if len(names) == 1 else f"{title.partition(' ')[0]}: {name}"
-            yield Chart(full, label, lines, _uniform(runs, name) if kind == "loss" else ())
+            yield Chart(full, label, lines, _uniform(runs, name) if kind == "loss" else (), False)
 
 
 def _uniform(runs: Sequence[ReportedRun], term: str) -> list[Reference]:

@@ -29,14 +29,16 @@ def result_section(runs: Sequence[ReportedRun]) -> Section | None:
     bold = " Bold: the best of its row, and others within its interval." if len(runs) > 1 else ""
     return Section(
         "Results",
-        columns(groups, class_="columns groups"),
+        columns(groups, class_=f"columns groups{' roomy' if len(runs) > 1 else ''}"),
         f"From results.json, with 95 % intervals over the scored images.{bold}",
     )
 
 
 def grouped(runs: Sequence[ReportedRun]) -> dict[Group, list[list[Result]]]:
     """The results of each run, oldest first, by what makes them comparable."""
-    keys = dict.fromkeys(_group(result) for run in runs for result in run.results)
+    found = dict.fromkeys(_group(result) for run in runs for result in run.results)
+    evaluations = [*dict.fromkeys(key.evaluation for key in found)]
+    keys = sorted(found, key=lambda key: evaluations.index(key.evaluation))
     return {key: [[result for result in run.results if _group(result) == key] for run in runs] for key in keys}
 
 

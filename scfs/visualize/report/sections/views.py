@@ -35,5 +35,5 @@ def _photo(image: Image.Image, batch: ViewBatch) -> Html:
     for number, (name, view) in enumerate(zip(names, [*batch.global_views, *batch.local_views], strict=True)):
         drawn = Image.fromarray(view.movedim(0, -1).contiguous().numpy())
         cells.append(tag("figure", picture(drawn, name, style=framed(number)), tag("figcaption", name)))
-    strip = tag("div", *cells, class_="strip views", style=f"--count:{max(4, min(len(cells), 8))}")
+    strip = tag("div", *cells, class_="strip views")
     return tag("div", photo, strip, class_="maps")
