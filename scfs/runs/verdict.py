@@ -118,9 +118,9 @@ def _unfinished(steps: Sequence[Row], total: int) -> Iterator[_Judged]:
 
 def _score(rows: Sequence[Row], total: int) -> Iterator[_Judged]:
     """Scores that did not rise, once a run is long enough for it."""
-    ends = _ends(rows)
-    if total < SHORT_STEPS or len({step for row in rows if (step := row["step"]) >= 0}) < 2:
+    if total < SHORT_STEPS:
         return
+    ends = _ends(rows)
     if (knn := ends.get("k-NN top-1")) is not None and knn[1].value <= knn[0].bounds[1]:
         first, last = (metric.shown() for metric in knn)
         yield _Judged(

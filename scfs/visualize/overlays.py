@@ -31,7 +31,7 @@ def shared_scale(maps: Iterable[NDArray[np.float32]]) -> Scale:
 def overlay(image: Image.Image, attention: NDArray[np.float32], scale: Scale) -> Image.Image:
     """Attention (H, W) in the colours of a scale over the image in grey."""
     levels = np.clip((attention - scale.low) / (scale.high - scale.low), 0, 1).astype(np.float32)
-    smooth = np.asarray(Image.fromarray(levels).resize(image.size, Image.Resampling.BICUBIC))
+    smooth = np.asarray(Image.fromarray(levels).resize(image.size, Image.Resampling.BILINEAR))
     colours = COLOURS(np.clip(smooth, 0, 1))[..., :3]
     grey = np.asarray(image.convert("L"), np.float32)[..., None] / 255
     return Image.fromarray((255 * (OPACITY * colours + (1 - OPACITY) * grey)).round().astype(np.uint8))

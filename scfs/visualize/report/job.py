@@ -132,8 +132,9 @@ def _print(console: Console, runs: Sequence[ReportedRun], page: Path, *, with_pi
     console.print("")
     for run in runs:
         name = f"{run.name}: " if len(runs) > 1 else ""
-        line = f"{name}{run.verdict.headline}. {run.verdict.reasons[0] if run.verdict.reasons else ''}".strip()
-        console.print(line, style="bold", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{name}{run.verdict.headline}", style="bold", highlight=False, markup=False, soft_wrap=True)
+        for reason in run.verdict.reasons:
+            console.print(reason, highlight=False, markup=False, soft_wrap=True)
     drawn = {"example views": page.parent / "views.png", "attention maps": page.parent / "attention.png"}
     lines = {
         **({"run folder": runs[0].folder} if len(runs) == 1 else {}),
