@@ -11,9 +11,9 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium")
 
 
 @pytest.fixture
-def pages(scfs, trained, tmp_path):
+def pages(scfs, trained, photos, tmp_path):
     """A page of one run, and one of two."""
-    assert scfs("linear", trained, "--cached", "true", "--epochs", 2, "--workers", 0)[0] == 0
+    assert scfs("linear", trained, "--data", photos, "--cached", "true", "--epochs", 2, "--workers", 0)[0] == 0
     shutil.copytree(trained, tmp_path / "a-run-with-a-rather-long-name-that-has-no-place-to-break-a-line")
     both = (trained, tmp_path / "a-run-with-a-rather-long-name-that-has-no-place-to-break-a-line")
     assert scfs("report", trained)[0] == 0
