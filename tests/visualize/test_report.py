@@ -84,10 +84,14 @@ def test_several_runs(scfs, trained, tiny_recipe, tmp_path, monkeypatch):
     assert refused(scfs("report", trained, "nowhere"), "is not a run folder")
 
 
-def test_another_file(scfs, trained, tmp_path):
+def test_another_file(scfs, trained, tmp_path, monkeypatch):
+    """Next to a folder with the name of the embedded data, which is not meant."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scenes:12,8").mkdir()
+    (tmp_path / "scenes:12,8" / "notes.heic").write_bytes(b"")
     page = tmp_path / "page.html"
     assert scfs("report", trained, "--out", page)[0] == 0
-    read_page(page)
+    assert "heic" not in read_page(page)
     assert not (trained / "report").exists()
     assert refused(scfs("report", trained, "--out", page), "exists and is not overwritten")
 
