@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 Level = Literal["good", "caution", "bad"]
 
 MIN_ROWS = 3  # to average over, where fewer were logged within a window
-SHORT_STEPS = 200  # below, pictures and scores hardly differ from those of random weights
+SHORT_STEPS = 200  # below, nothing is said about success; like the two factors below a rule of thumb, not measured
 GROWN = 1.5  # times the loss of the first steps: it diverges
 SHRUNK = 0.5  # times the effective rank at the start: the features lose dimensions
 
@@ -111,8 +111,8 @@ def _unfinished(steps: Sequence[Row], total: int) -> Iterator[_Judged]:
         yield _Judged(
             "caution",
             "Too short to judge",
-            f"The run has only {total} steps, and networks change little in fewer than {SHORT_STEPS}; aim for a few "
-            "thousand: more epochs or smaller batches.",
+            f"The run has only {total} steps, too few to say how training goes (as a rule of thumb, at least "
+            f"{SHORT_STEPS}); aim for a few thousand: more epochs or smaller batches.",
         )
 
 
@@ -154,7 +154,7 @@ def _ends(rows: Sequence[Row]) -> dict[str, tuple[Metric, Metric]]:
 def _healthy(steps: Sequence[Row]) -> str:
     first, last = means_at(steps, min(MIN_ROWS, len(steps)) - 1)["loss"], means_at(steps, len(steps) - 1)["loss"]
     moved = f"The loss went from {first:.2f} to {last:.2f}"
-    return f"{moved}, and features and heads differ between images up to the last step."
+    return f"{moved}, and features and heads differ between images in the last steps."
 
 
 def _warnings(steps: Sequence[Row], total: int, num_outputs: Callable[[str], int | None]) -> Iterator[Warned]:

@@ -11,7 +11,7 @@ from scfs.visualize.report.run import ReportedRun
 AIM_STEPS = 2000  # that a longer run should have
 EVALUATIONS = {
     "knn": "Score the features by nearest neighbours",
-    "linear": "Train a linear classifier on the features, in seconds",
+    "linear": "Train a linear classifier on features that are computed once",
     "finetune": "Fine-tune the whole network with labels",
 }
 FOLDER, PHOTO = "FOLDER", "PHOTO.jpg"

@@ -31,7 +31,7 @@ def neighbour_section(evidence: Evidence) -> Section | None:
     blocks = [_query(photos, row, number, answers) for number, row in enumerate(rows)]
     intro = (
         f"Each photo on the left with the most similar of {len(photos.indices):,} photos, by the cosine below each. "
-        "If training worked, they show the same kind of thing; random weights mostly match colours and layout."
+        "If training worked, they show the same kind of thing more often than those of the untrained network."
     )
     return Section("Nearest neighbours", join([_score(answers), *blocks]), intro)
 
