@@ -35,7 +35,7 @@ from scfs.recipes.catalogue import Recipe, read_recipe, starting_point
 from scfs.runs.metric import Metric
 from scfs.visualize.attend.job import attend_and_draw
 from scfs.visualize.attend.settings import Attend
-from scfs.visualize.report import report as report_job
+from scfs.visualize.report.job import report as report_job
 from scfs.visualize.settings import Report
 
 __all__ = [
@@ -125,10 +125,14 @@ def export(target: str | Path, out: str | Path, **settings: Any) -> Exported:
     return export_and_print(str(target), Path(out), check(Export, {}, settings), LoggingConsole())
 
 
-def report(run: str | Path, **settings: Any) -> Path:
-    """Write an HTML report with pictures of what a run learned; returns the page. `data`: the images, if moved."""
+def report(run: str | Path, *others: str | Path, **settings: Any) -> Path:
+    """Write an HTML page of what a run learned, or several runs side by side; returns the page.
+
+    `data`: the images, if they have moved; `out`: a new file for the page.
+    """
+    folders = [Path(each) for each in (run, *others)]
     with _restore_torch_state():
-        return report_job(Path(run), check(Report, {}, settings), LoggingConsole())
+        return report_job(folders, check(Report, {}, settings), LoggingConsole())
 
 
 def _by_full_name(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

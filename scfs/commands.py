@@ -53,8 +53,7 @@ WEIGHTS = Argument("RUN_OR_WEIGHTS", "a run folder, a weights file, or random:NA
 SEARCHERS = Argument("RUN_OR_WEIGHTS", "run folders, weights files, or random:NAME", many=True)
 RUN = Argument("RUN", "a run folder")
 RUNS = Argument("RUN", "run folders", many=True)
-EXPLORED = Argument("RUN", "run folders, weights files, or random:NAME", many=True)
-FOLDER = Argument("RUN", "a run folder", is_path=True)
+FOLDERS = Argument("RUN", "a run folder, or several to show side by side", many=True, is_path=True)
 SOURCE = Argument("SOURCE", "a folder of images, or another source")
 START = Argument(
     "RECIPE", "a recipe's name or .toml file, a run folder, or a folder of photos", True, recipe="pretrain"
@@ -158,15 +157,15 @@ ROWS = (
     ),
     Command(
         "report",
-        "Write an HTML report with pictures of what a run learned.",
-        (FOLDER,),
+        "Write an HTML page of what a run learned, or several runs side by side.",
+        (FOLDERS,),
         settings="scfs.visualize.settings:Report",
-        job="scfs.visualize.report:report",
+        job="scfs.visualize.report.job:report",
     ),
     Command(
         "explore",
         "Serve a page on this machine that shows what the feature search looks at, for boxes that you draw.",
-        (EXPLORED,),
+        (SEARCHERS,),
         settings="scfs.visualize.explore.settings:Explore",
         job="scfs.visualize.explore.job:explore",
     ),

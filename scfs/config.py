@@ -149,6 +149,13 @@ class MethodSettings(Settings):
     def plan(self) -> Plan:
         return plan_of(self.contrast, self.variant)
 
+    def num_outputs(self, term: str) -> int | None:
+        """K of the softmax of a term, such as "view" or "search/layer3", from resolved settings; None without one."""
+        is_layer = "/" in term
+        if (self.layer_objective if is_layer else self.objective) != "dino":
+            return None
+        return self.search_out_dim if is_layer else int(self.out_dim)
+
 
 class ViewSettings(Settings):
     """How views are made."""

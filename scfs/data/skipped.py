@@ -11,7 +11,8 @@ from scfs.data.decode import SUFFIXES
 def skipped_by_suffix(source: str) -> Counter[str]:
     """How many files of a folder of photos are not read, by suffix, such as .heic; empty for any other source."""
     root = Path(source).expanduser()
-    if not root.is_dir() or archives_in(root):
+    is_embedded = source.partition(":")[0] == "scenes"  # even next to a folder of that name
+    if is_embedded or not root.is_dir() or archives_in(root):
         return Counter()
     return _count(root / "train" if (root / "train").is_dir() else root)
 

@@ -51,7 +51,7 @@ def pretrain(
     with distributed.process_group(device), cpu_setup(device, config.run.threads):
         has_checkpoint = resume and (Path(config.run.folder) / layout.LAST).exists()
         run = prepare(config, device, console, fresh=not has_checkpoint)
-        folder, first_step = open_run(run, name=name, resume=resume, console=console)
+        folder, first_step = open_run(run, name=name, resume=resume, console=console, changes=changes)
         if first_step >= run.total_steps:
             note = f"{folder} is finished ({first_step} of {run.total_steps} steps); there is nothing to resume."
             console.print(note, soft_wrap=True, highlight=False, markup=False)
@@ -67,7 +67,9 @@ def pretrain(
     return folder
 
 
-def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> tuple[Path, int]:
+def open_run(
+    run: PreparedRun, *, name: str, resume: bool, console: Console, changes: Sequence[Change] = ()
+) -> tuple[Path, int]:
     """Create or reopen the run folder; returns it and the number of steps already done.
 
     The folder of a finished run is left as it is.
@@ -95,7 +97,8 @@ def open_run(run: PreparedRun, *, name: str, resume: bool, console: Console) -> 
         with layout.created(folder, resume=resume):
             layout.write_settings(folder, config.model_dump(mode="json"))
             write_auto_choices(folder, run.choices)
-            layout.write_environment(folder, layout.environment(run.device))
+            recipe = {"recipe": name, "changes": [change._asdict() for change in changes]}
+            layout.write_environment(folder, layout.environment(run.device) | recipe)
 
     distributed.on_rank_zero(write)
     return folder, first_step

@@ -1,11 +1,19 @@
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scfs.errors import UserError
 from scfs.runs.files import read_json, write_json
 
 AUTO = "auto.json"
+
+
+class AutoChoice(NamedTuple):
+    """What an `auto` setting of a run was resolved to, and why."""
+
+    setting: str
+    value: Any
+    reason: str
 
 
 def write_auto_choices(folder: Path, choices: Iterable[tuple[str, Any, str]]) -> None:
@@ -25,15 +33,19 @@ def with_auto_restored(settings: dict[str, dict[str, Any]], folder: Path) -> dic
     settings stay as they are.
     """
     restored = {name: dict(value) if isinstance(value, dict) else value for name, value in settings.items()}
-    for setting, value in _read_choices(folder / AUTO):
+    for setting, value, _ in read_auto_choices(folder):
         section, _, name = setting.partition(".")
         if restored.get(section, {}).get(name) == value:
             restored[section][name] = "auto"
     return restored
 
 
-def _read_choices(path: Path) -> list[tuple[str, Any]]:
+def read_auto_choices(folder: Path) -> list[AutoChoice]:
+    """How each `auto` setting of a run was resolved; empty without a record."""
+    path = folder / AUTO
     try:
-        return [(str(row["setting"]), row["value"]) for row in read_json(path, [])]
-    except (KeyError, TypeError):
+        return [
+            AutoChoice(str(row["setting"]), row["value"], str(row.get("reason", ""))) for row in read_json(path, [])
+        ]
+    except (AttributeError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; restore it, or remove it to keep what `auto` chose.") from None

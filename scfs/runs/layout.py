@@ -123,9 +123,14 @@ def commit_of(checkout: Path) -> str:
 
 
 def write_environment(folder: Path, content: dict[str, Any]) -> None:
-    """Add the record of a start: a resumed run keeps the earlier ones."""
+    """Add the record of a start, and what a training started from; a resumed run keeps the earlier ones."""
     path = folder / ENVIRONMENT
     write_json(path, [*read_json(path, []), content])
+
+
+def read_environment(folder: Path) -> list[dict[str, Any]]:
+    """The records of a run's starts, oldest first; empty if there are none."""
+    return [record for record in read_json(folder / ENVIRONMENT, []) if isinstance(record, dict)]
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

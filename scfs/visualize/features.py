@@ -3,9 +3,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from scfs.backbones import Backbone
 from scfs.data.loader import centre_loader
 from scfs.data.sources import Source
 from scfs.data.views import normalize
@@ -27,7 +26,7 @@ def sample_indices(num_images: int, limit: int) -> list[int]:
 
 @torch.no_grad()
 def sample_features(
-    backbone: Backbone,
+    backbone: nn.Module,
     source: Source,
     *,
     size: int,

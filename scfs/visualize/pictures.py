@@ -5,24 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from scfs.view_batch import ViewBatch
 from scfs.visualize.attention import SearchedImage
-from scfs.visualize.grid import TITLE, add_titles, grid, save_figure, shortened
-from scfs.visualize.projection import Projection
+from scfs.visualize.grid import add_titles, grid, save_figure
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart; without yellow, pale on white.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-SAME, OTHER = "#0072B2", "#D55E00"  # of neighbours: the query's class, or another one
-GREY, MARKERS = "#BBBBBB", "o^s"
 
 
 def save_views(path: Path, images: Sequence[Image.Image], views: Sequence[ViewBatch]) -> None:
@@ -56,68 +49,6 @@ def save_attention(path: Path, searched: Sequence[SearchedImage]) -> None:
                 overlay(cell, found.image, attention[query])
     add_titles(axes[0], ["image", *(name for i in range(num_queries) for name in (f"query {i + 1}", *layers))])
     save_figure(figure, path)
-
-
-def save_neighbours(
-    path: Path,
-    queries: Sequence[Image.Image],
-    captions: Sequence[str],
-    found: Sequence[Sequence[Image.Image]],
-    cosines: Tensor,
-    same_class: Tensor | None,
-) -> None:
-    """Each row: a query image with its caption, then its nearest images with their cosines.
-
-    cosines: (queries, k). same_class: (queries, k) bool, for the colour of frames; None without classes.
-    """
-    figure, axes = grid(len(queries), 1 + cosines.shape[1], titles=True)
-    for row, cells in enumerate(axes):
-        cells[0].imshow(queries[row])
-        add_titles(cells[:1], captions[row : row + 1])
-        for column, (cell, image) in enumerate(zip(cells[1:], found[row], strict=True)):
-            cell.imshow(image)
-            if same_class is not None:
-                frame(cell, SAME if same_class[row, column] else OTHER)
-        add_titles(cells[1:], [f"{cosine:.2f}" for cosine in cosines[row].tolist()])
-    save_figure(figure, path)
-
-
-def save_projection(path: Path, projection: Projection, labels: Tensor, classes: Sequence[str]) -> None:
-    """A point per image on the first two principal components, coloured by class if there are classes.
-
-    labels: (images,), -1 for images without a class.
-    """
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for name, chosen, style in _groups(labels, classes):
-        x, y = projection.points[chosen].T.numpy()
-        axes.scatter(x, y, s=18, alpha=0.75, linewidths=0, label=name, **style)
-    if classes:
-        axes.legend(fontsize=TITLE, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), markerscale=1.5)
-    for number, (axis, fraction) in enumerate(
-        zip((axes.xaxis, axes.yaxis), projection.explained.tolist(), strict=True)
-    ):
-        axis.set_label_text(f"component {number + 1} ({fraction:.0%} of the variance)")
-    axes.grid(alpha=0.3)
-    save_figure(figure, path)
-
-
-def _groups(labels: Tensor, classes: Sequence[str]) -> list[tuple[str, Tensor, dict[str, Any]]]:
-    """Points that share a style: name, mask (images,), colour and marker. With many classes, only the largest few."""
-    if not classes:
-        return [("images", labels >= -1, {"color": SAME, "marker": "o"})]
-    counts = labels[labels >= 0].bincount(minlength=len(classes))
-    styles = [{"color": colour, "marker": marker} for marker in MARKERS for colour in COLOURS]
-    shown = [int(label) for label in counts.argsort(descending=True, stable=True) if counts[label]]
-    if len(shown) > len(styles):
-        shown = shown[: len(COLOURS)]
-    shown = sorted(shown)
-    names = [shortened(classes[label], 28) for label in shown]
-    groups = [(name, labels == label, style) for name, label, style in zip(names, shown, styles, strict=False)]
-    rest = ~sum((mask for _, mask, _ in groups), torch.zeros_like(labels, dtype=torch.bool))
-    others = [(f"{int((counts > 0).sum()) - len(shown)} others", rest, {"color": GREY, "marker": "."})]
-    return [*(others if rest.any() else []), *groups]
 
 
 def line(number: int) -> tuple[str, str]:

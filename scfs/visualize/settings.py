@@ -4,6 +4,10 @@ from scfs.config import Settings
 
 
 class Report(Settings):
-    """What a report shows."""
+    """What a report shows, and where it is written."""
 
-    data: str = Field("", description="the images of the run, if they have moved; as data.source of pretrain")
+    data: str = Field("", description="the images to show, if those of the run have moved; as data.source of pretrain")
+    pictures: bool = Field(True, description="false: only log, results and settings, as when the images are gone")
+    out: str = Field(
+        "", description="a new .html file; empty: report/index.html in the run, or of several runs runs/report.html"
+    )

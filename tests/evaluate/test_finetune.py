@@ -65,8 +65,9 @@ def test_every_other_command_takes_the_network(scfs, trained, photos, tmp_path):
     code, _, err = scfs("report", tuned)
     assert code == 0, err
     page = (tuned / "report" / "index.html").read_text()
-    assert "Curves" in page
-    assert "finetune.rates" in page
+    for words in ("Curves", "finetune.rates", "Finished", "Confusion", f"{trained.name}/finetune"):
+        assert words in page
+    assert result.metrics[0].shown_interval() in page  # recorded in the run that it started from
 
 
 def test_predict_uses_the_fine_tuned_classifier(scfs, photos, tmp_path):

@@ -66,7 +66,10 @@ def test_the_command_and_predict(scfs, trained, photos, tmp_path, cached):
     [result] = read_results(trained)
     assert [metric.name for metric in result.metrics] == ["top-1"]
     assert result.protocol == ("cached, " if cached == "true" else "") + "32 px, 5 epochs"
-    assert list(result.details) == ["rate 0.1", "rate 1"]
+    assert list(result.details) == ["rate 0.1", "rate 1", "confusion"]
+    counts = torch.tensor(result.details["confusion"]["counts"])
+    assert counts.sum(dim=1).tolist() == [1, 1]  # every fifth of six photos of each class
+    assert counts.diagonal().sum() / counts.sum() == pytest.approx(result.metrics[0].value)
     probe = load_probe(trained)
     assert probe.classes == ["cats", "dogs"]
     assert probe.weight.shape == (2, 256)

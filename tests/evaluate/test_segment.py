@@ -25,7 +25,8 @@ from scfs.evaluate.segment.memory import Memory, MemoryBuilder, choose_positions
 from scfs.evaluate.segment.predictions import Predictions, best_classes
 from scfs.runs.metric import by_name
 from scfs.runs.results import read_results
-from scfs.visualize.sections import result_rows
+from scfs.visualize.report.run import read_run
+from scfs.visualize.report.sections.results import cells_of, grouped
 from tests.test_bad_input import refused
 
 COMMON = ("--size", 64, "--layers", "layer3", "--workers", 0, "--steps", 20)
@@ -366,7 +367,8 @@ def test_results_of_a_run(scfs, trained):
     assert (trained / "segment.png").stat().st_size > 3000
     assert not list(trained.glob("segment_state*"))
     assert [len(list(trained.glob(name))) for name in ("segment_*", "segment_*/metrics.jsonl")] == [1, 1]
-    assert [row[4] for row in result_rows(trained)] == [f"{name} %" for name in methods]
+    [members] = grouped([read_run(trained, "trained")]).values()
+    assert set(cells_of(members, is_one=True)) == set(methods)
     assert [measure.metric for measure in latest(trained)] == methods
     assert scfs("segment", trained, *COMMON, "--k", 5)[0] == 0
     assert read_results(trained)[1].protocol == "layer3, k 5, 64 px, 20 steps, temperature 0.02"

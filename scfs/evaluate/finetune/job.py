@@ -10,6 +10,7 @@ from scfs.backbones import Backbone
 from scfs.data.lists import read_names
 from scfs.data.selection import class_balanced, named_in
 from scfs.data.sources import Source
+from scfs.evaluate.confusion import confusion_details
 from scfs.evaluate.finetune.folder import read_grid, save_classifier
 from scfs.evaluate.finetune.settings import Finetune
 from scfs.evaluate.finetune.tuning import Tuning
@@ -45,13 +46,14 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
         about = f"{_title(settings)} of {eval_target}, {len(source)} of them with labels"
         console.print(f"{about}\nfolder   {folder}", highlight=False, soft_wrap=True)
         cell, files = tuning.choose(folder), tuning.files(folder, "state.pt")
-        classifier, accuracy = tuning.train_and_score(cell, source, eval_target.val, files=files)
+        classifier, scored = tuning.train_and_score(cell, source, eval_target.val, files=files)
         first = "mean per class" if tuning.metric == "per_class" else "top-1"
-        metrics = accuracy.metrics(first=first, num_classes=len(eval_target.classes))
+        metrics = scored.accuracy.metrics(first=first, num_classes=len(eval_target.classes))
 
         def save() -> None:
             console.print(metrics_table({str(cell): metrics}))
             details = {"held out": read_grid(folder), "rate": cell.rate, "weight_decay": cell.weight_decay}
+            details |= confusion_details(scored.predictions, scored.labels, eval_target.classes)
             result = eval_target.result(
                 "finetune", metrics, work, start=start, variant=_labels_used(settings), details=details
             )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from scfs import distributed
 from scfs.data.loader import CropDataset, LabelledViews, training_batches
@@ -34,6 +35,14 @@ class Cell(NamedTuple):
 
     def __str__(self) -> str:
         return f"rate {self.rate:g}, weight decay {self.weight_decay:g}"
+
+
+class Scored(NamedTuple):
+    """What a classifier predicts for images, and its accuracy."""
+
+    accuracy: Accuracy
+    predictions: Tensor  # (images,) indices of classes
+    labels: Tensor  # (images,)
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,8 @@ class Tuning:
                 continue
             files = self.files(folder, f"state_{number}.pt", f"cell_{number}")
             try:
-                scores[str(cell)] = self.train_and_score(cell, rest, held_out, files=files, title=str(cell))[1].top1
+                _, scored = self.train_and_score(cell, rest, held_out, files=files, title=str(cell))
+                scores[str(cell)] = scored.accuracy.top1
                 outcome = f"{scores[str(cell)]:.1%} of {len(held_out)} held-out images"
             except NotFiniteError as error:  # other pairs may train well
                 scores[str(cell)], outcome = None, f"left out. {error}"
@@ -103,7 +113,7 @@ class Tuning:
 
     def train_and_score(
         self, cell: Cell, source: Source, scored: Source, *, files: TrainingFiles, title: str = ""
-    ) -> tuple[Classifier, Accuracy]:
+    ) -> tuple[Classifier, Scored]:
         """Fine-tune a copy of the backbone on some images and score it on others."""
         settings, eval_target, batch_size = self.settings, self.eval_target, self.batch_size(source)
         steps_per_epoch = len(source) // batch_size
@@ -135,10 +145,12 @@ class Tuning:
         fit(learner, batches, plan, files=files, console=self.console)
         return learner.classifier, self.score(learner.classifier, scored)
 
-    def score(self, classifier: Classifier, source: Source) -> Accuracy:
-        """Accuracy on centre crops of images."""
+    def score(self, classifier: Classifier, source: Source) -> Scored:
+        """Predictions for centre crops of images, and their accuracy."""
         [found] = self.eval_target.extract(classifier.backbone, [source], self.settings, self.console)
         features, labels = found.labelled
         with torch.no_grad():
-            hits = ranked_hits(classifier.head.cpu()(features), labels)
-        return Accuracy.per_class(hits, labels) if self.metric == "per_class" else Accuracy.of(hits)
+            logits = classifier.head.cpu()(features)
+        hits = ranked_hits(logits, labels)
+        accuracy = Accuracy.per_class(hits, labels) if self.metric == "per_class" else Accuracy.of(hits)
+        return Scored(accuracy, logits.argmax(dim=-1), labels)

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from scfs.data.loader import CropDataset, StepSampler, training_batches
 from scfs.data.selection import hold_out, split_by
 from scfs.data.unreadable import show_replaced
 from scfs.data.views import normalize
+from scfs.evaluate.confusion import confusion_details
 from scfs.evaluate.features import Extracted
 from scfs.evaluate.linear.features import ProbeFeatures
 from scfs.evaluate.linear.probe_file import Probe, save_probe
@@ -63,12 +65,14 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
 
         def save(folder: Path) -> None:
             resolved, variant = eval_target.resolved(settings), "cached" if settings.cached else ""
+            weight, bias = probes.reported(chosen)
+            predictions = F.linear(val.labelled.features, weight, bias).argmax(dim=-1)
             details = {name: as_json(metrics) for name, metrics in by_rate.items()}
+            details |= confusion_details(predictions, val.labelled.labels, eval_target.classes)
             result = eval_target.result(
                 "linear", by_rate[best], resolved, start=start, variant=variant, details=details
             )
             record(folder, result, console)
-            weight, bias = probes.reported(chosen)
             about = (eval_target.size, settings.blocks, resolved["weights"])
             path = save_probe(folder, Probe(weight, bias, list(eval_target.classes), *about))
             console.print(f"probe    {path}", highlight=False, soft_wrap=True)
