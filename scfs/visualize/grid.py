@@ -36,7 +36,7 @@ def shortened(name: str, length: int) -> str:
     return name if len(name) <= length else f"{name[: length - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def save_figure(figure: Figure, path: Path, *, fit: bool = False) -> None:
+def save_figure(figure: Figure, path: Path, *, fit: bool = False, dpi: int = 110) -> None:
     """Write a picture, and its folder if necessary; fit: with all that is drawn outside its frame."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, bbox_inches="tight" if fit else None)
+    figure.savefig(path, dpi=dpi, bbox_inches="tight" if fit else None)

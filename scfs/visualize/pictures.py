@@ -52,7 +52,7 @@ def save_attention(path: Path, searched: Sequence[SearchedImage]) -> None:
             cells[first].imshow(crop)
             _frame(cells[first], *_line(query))
             for cell, attention in zip(cells[first + 1 :], found.maps.values(), strict=False):
-                _overlay(cell, found.image, attention[query])
+                overlay(cell, found.image, attention[query])
     add_titles(axes[0], ["image", *(name for i in range(num_queries) for name in (f"query {i + 1}", *layers))])
     save_figure(figure, path)
 
@@ -136,7 +136,7 @@ def _outline(cell: Any, box: Sequence[float], number: int) -> None:
         cell.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, ec=colour, lw=width, ls=style))
 
 
-def _overlay(cell: Any, image: Image.Image, attention: NDArray[np.float32]) -> None:
+def overlay(cell: Any, image: Image.Image, attention: NDArray[np.float32]) -> None:
     """Attention (H, W) over the image in grey, scaled from its smallest to its largest value."""
     extent = (0, image.width, image.height, 0)
     cell.imshow(image.convert("L"), cmap="gray", extent=extent)
