@@ -33,6 +33,8 @@ from scfs.pretraining.job import pretrain as pretrain_job
 from scfs.recipe import changes, check
 from scfs.recipes.catalogue import Recipe, read_recipe, starting_point
 from scfs.runs.metric import Metric
+from scfs.visualize.overaug.job import overaug as overaug_job
+from scfs.visualize.overaug.settings import Overaug
 from scfs.visualize.report import report as report_job
 from scfs.visualize.settings import Report
 
@@ -46,6 +48,7 @@ __all__ = [
     "linear",
     "load_backbone",
     "load_image",
+    "overaug",
     "pretrain",
     "report",
     "search_attention",
@@ -120,6 +123,15 @@ def report(run: str | Path, **settings: Any) -> Path:
     """Write an HTML report with pictures of what a run learned; returns the page. `data`: the images, if moved."""
     with _restore_torch_state():
         return report_job(Path(run), check(Report, {}, settings), LoggingConsole())
+
+
+def overaug(target: str | Path, **settings: Any) -> list[Metric]:
+    """Compare class probabilities of local views, of their images and of feature augmentations (the paper's Fig. 1).
+
+    With `audit=True`, suggest crop scales instead; returns the smallest areas of local and global views.
+    """
+    with _restore_torch_state():
+        return overaug_job(str(target), check(Overaug, {}, settings), LoggingConsole())
 
 
 def _by_full_name(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -126,6 +126,7 @@ def test_the_method_imports_neither_opencv_nor_data():
 def test_computing_is_apart_from_drawing():
     """In visualize/, what draws imports no network and no data, and nothing else imports matplotlib."""
     drawing = {f"visualize.{name}" for name in ("pictures", "curves", "detections", "grid", "segmentation")}
+    drawing |= {"visualize.overaug.comparison_picture", "visualize.overaug.audit_picture"}
     for path, module in files():
         if module.startswith("visualize."):
             draws = "matplotlib" in path.read_text(encoding="utf-8")

@@ -103,9 +103,9 @@ def _no_advice(audit: Audit, *, random: bool) -> str:
     best = [_percent(float(each.closer.mean(axis=0).max())) for each in (audit.local, audit.global_)]
     levels = [_percent(level) for level in (LOCAL_LEVEL, GLOBAL_LEVEL)]
     return (
-        f"Advice: keep --views.local_scale and --views.global_scale, since at no scale more than {best[0]} of local and "
-        f"{best[1]} of global views are closer to their own image than to another, and {levels[0]} and {levels[1]} are "
-        f"needed to tell scales apart{_warning(random)}."
+        "Advice: keep --views.local_scale and --views.global_scale, since at no scale more than "
+        f"{best[0]} of local and {best[1]} of global views are closer to their own image than to another, and "
+        f"{levels[0]} and {levels[1]} are needed{_warning(random)}."
     )
 
 

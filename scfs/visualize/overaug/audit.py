@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import track
 
 from scfs.backbones import Backbone, load_backbone
+from scfs.data.loader import derive_seed
 from scfs.data.sources import AnnotatedSource, Source, has_objects, open_annotated, open_train
 from scfs.data.views import square_view
 from scfs.distributed import choose_device
@@ -86,7 +87,7 @@ def _audit(
 
     def views() -> Iterator[tuple[ViewsOfScales, NDArray[np.bool_] | None]]:
         for index in track(indices, "views", console=console, transient=True, disable=not console.is_terminal):
-            seed = settings.seed + index
+            seed = derive_seed(settings.seed, index)
             drawn = draw_views(source.image(index), crops, num_local_views=settings.views, seed=seed)
             yield drawn, None if masks is None else _object_pixels(masks, index)
 
