@@ -3,8 +3,9 @@
 A scale suits local views if at least 90 % of the views of this area are closer to their own image than to another one
 and, where the objects are known, at most 10 % hold none of them; global views, which are targets, at 95 % and 5 %.
 The smallest scale that suits, interpolated between the measured ones, is the lower end of each range. Local views end
-where global ones begin, as in the paper, or at 1.5 times their lower end if that is more. With random weights, whose
-similarity means little, only the objects count, if they are known.
+where global ones begin, as in the paper, or at 1.5 times their lower end if that is more; if no global scale suits,
+none is suggested for local views either. With random weights, whose similarity means little, only the objects count,
+if they are known.
 """
 
 from typing import NamedTuple
@@ -44,7 +45,8 @@ def advise(audit: Audit, *, random: bool) -> Advice:
     ]
     local, global_ = lows
     if local is None or global_ is None:
-        return Advice(None, None, metrics, _no_advice(audit, random=random))
+        scale = None if global_ is None else _rounded(global_, 1.0)
+        return Advice(None, scale, metrics, _without_local(scale, audit, random=random))
     start = max(local, global_)
     scales = _rounded(local, min(max(start, LEAST_RANGE * local), 1.0)), _rounded(start, 1.0)
     return Advice(*scales, metrics, _sentence(*scales, audit, random=random))
@@ -99,14 +101,18 @@ def _sentence(local: Scale, global_: Scale, audit: Audit, *, random: bool) -> st
     )
 
 
-def _no_advice(audit: Audit, *, random: bool) -> str:
+def _without_local(global_: Scale | None, audit: Audit, *, random: bool) -> str:
     best = [_percent(float(each.closer.mean(axis=0).max())) for each in (audit.local, audit.global_)]
-    levels = [_percent(level) for level in (LOCAL_LEVEL, GLOBAL_LEVEL)]
-    return (
-        "Advice: keep --views.local_scale and --views.global_scale, since at no scale more than "
-        f"{best[0]} of local and {best[1]} of global views are closer to their own image than to another, and "
-        f"{levels[0]} and {levels[1]} are needed{_warning(random)}."
-    )
+    if global_ is not None:
+        start = f"--views.global_scale {global_[0]:g} {global_[1]:g}, and keep --views.local_scale"
+        reason = f"at best {best[0]} of local views are closer to their own image than to another"
+    else:
+        start = "keep --views.local_scale and --views.global_scale"
+        reason = (
+            f"at best {best[0]} of local and {best[1]} of global views are closer to their own image than to another"
+        )
+    needed = f"{_percent(LOCAL_LEVEL)} of local and {_percent(GLOBAL_LEVEL)} of global views should be"
+    return f"Advice: {start}, since {reason} and {needed}{_warning(random)}."
 
 
 def _warning(random: bool) -> str:

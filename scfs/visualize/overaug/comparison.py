@@ -1,4 +1,6 @@
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -48,7 +50,8 @@ def compare_views(target: str, settings: Overaug, console: Console) -> list[Metr
     metrics = metrics_of(rows)
     reference = TRUE if outputs else TOP
     low, high = crops.local_scale
-    about = f"{len(rows)} images at {crops.global_size} px, {settings.views} views of area {low:g}-{high:g} each"
+    count = f"{len(rows)} image{'s' * (len(rows) > 1)}"
+    about = f"{count} at {crops.global_size} px, {settings.views} views of area {low:g}-{high:g} each"
     _print(f"Over-augmentation on {data} of {target}: {about}; probabilities of the {reference}", metrics, console)
     protocol = f"{reference}, {crops.global_size} px, views of {crops.local_size} px and area {low:g}-{high:g}"
     saver.record(metrics, data, protocol, start=start, device=device)
@@ -60,7 +63,7 @@ def compare_views(target: str, settings: Overaug, console: Console) -> list[Metr
 def _compare_images(
     source: Source, classifier: MapClassifier, crops: Crops, outputs: list[int], settings: Overaug, console: Console
 ) -> tuple[list[list[float]], list[Worst]]:
-    """The scores of every image, and the worst views of those whose probability drops most."""
+    """The scores of every image, and the worst views to draw."""
     classifier.backbone.check_sizes(crops.local_size)
     multi_crop = MultiCrop(**crops._asdict(), num_local_views=settings.views)
     rows, worst = [], list[Worst]()
@@ -73,8 +76,17 @@ def _compare_images(
         drop = float(found.original[reference] - found.views[number, reference])
         view, box = batch.local_views[number], batch.local_boxes[number]
         worst.append(Worst(drop, index, reference, found, number, view, box))
-        worst = sorted(worst, key=lambda each: -each.drop)[: settings.show]
+        worst = worst_of_each_class(worst)[: settings.show]
     return rows, worst
+
+
+def worst_of_each_class(worst: Sequence[Worst]) -> list[Worst]:
+    """The views whose probability drops most first, but every class once before any is repeated."""
+    seen, ranked = Counter[int](), list[tuple[int, Worst]]()
+    for each in sorted(worst, key=lambda each: -each.drop):
+        ranked.append((seen[each.reference], each))
+        seen[each.reference] += 1
+    return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def _drawn(worst: Worst, source: Source, classes: list[str]) -> ComparedRow:

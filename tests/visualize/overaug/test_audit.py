@@ -92,10 +92,16 @@ def test_local_views_keep_a_range_and_global_ones_begin_no_lower():
 
 
 def test_weights_that_cannot_tell_images_apart_give_no_scales():
-    found = advise(audit([0.5, 0.6, 0.7, 0.8], [0.5, 0.6, 0.96, 0.97], UNKNOWN), random=True)
-    assert (found.local_scale, found.global_scale) == (None, None)
-    assert "80 % of local and 97 % of global views" in found.sentence
+    found = advise(audit([0.5, 0.6, 0.7, 0.8], [0.5, 0.6, 0.7, 0.94], UNKNOWN), random=True)
+    assert (found.local_scale, found.global_scale, found.metrics) == (None, None, [])
+    assert "keep --views.local_scale and --views.global_scale, since at best 80 % of local and 94 %" in found.sentence
     assert found.sentence.endswith("the weights are random, so that their similarity means little.")
+
+
+def test_global_views_alone_may_suit():
+    found = advise(audit([0.5, 0.6, 0.7, 0.8], [0.5, 0.6, 0.95, 0.97], UNKNOWN), random=False)
+    assert (found.local_scale, found.global_scale) == (None, (0.4, 1.0))
+    assert "--views.global_scale 0.4 1, and keep --views.local_scale, since at best 80 % of local" in found.sentence
     assert [each.name for each in found.metrics] == ["smallest global area"]
 
 
