@@ -11,7 +11,6 @@ from scfs.data.lists import read_names
 from scfs.data.views import normalize
 from scfs.errors import UserError
 from scfs.evaluate.linear.probe_file import Probe
-from scfs.evaluate.target import show_report
 from scfs.evaluate.trained_classifier import find_classifier
 from scfs.runs.results import run_of
 from scfs.visualize.overaug.settings import Overaug
@@ -71,10 +70,10 @@ def _read_file(target: str, settings: Overaug, console: Console) -> tuple[Backbo
     if target.startswith("random:"):
         raise UserError(f"{target} has no classifier; give a run with a probe of scfs linear, or add --audit.")
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network)
-    show_report(loaded, console)
     weight, bias = load_head(target, loaded.backbone, network=settings.network)
     names = [f"class {label}" for label in range(len(bias))]
-    console.print(f"Classifier: {len(bias)} classes of {target}.", highlight=False, markup=False, soft_wrap=True)
+    about = f"Classifier: '{loaded.backbone.name}' with {len(bias)} classes, all of {target}."
+    console.print(about, highlight=False, markup=False, soft_wrap=True)
     size = loaded.evaluated_size("auto")
     return loaded.backbone, Probe(weight, bias, names, size, blocks=0, weights=fingerprint(loaded.backbone))
 

@@ -1,3 +1,4 @@
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from scfs.data.loader import derive_seed
 from scfs.data.sources import Source
 from scfs.data.views import MultiCrop, square_view
 from scfs.distributed import choose_device
+from scfs.evaluate.features import refuse_non_finite
 from scfs.evaluate.tables import metrics_table
 from scfs.runs.metric import Metric
 from scfs.visualize.overaug.classifier import MapClassifier, name_classes, open_classifier, true_outputs
@@ -77,6 +79,7 @@ def _compare_images(
         view, box = batch.local_views[number], batch.local_boxes[number]
         worst.append(Worst(drop, index, reference, found, number, view, box))
         worst = worst_of_each_class(worst)[: settings.show]
+    refuse_non_finite(sum(not all(map(math.isfinite, row)) for row in rows), len(rows))
     return rows, worst
 
 
