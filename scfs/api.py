@@ -35,6 +35,8 @@ from scfs.recipes.catalogue import Recipe, read_recipe, starting_point
 from scfs.runs.metric import Metric
 from scfs.visualize.attend.job import attend_and_draw
 from scfs.visualize.attend.settings import Attend
+from scfs.visualize.overaug.job import overaug as overaug_job
+from scfs.visualize.overaug.settings import Overaug
 from scfs.visualize.report.job import report as report_job
 from scfs.visualize.settings import Report
 
@@ -49,6 +51,7 @@ __all__ = [
     "linear",
     "load_backbone",
     "load_image",
+    "overaug",
     "pretrain",
     "report",
     "search_attention",
@@ -133,6 +136,15 @@ def report(run: str | Path, *others: str | Path, **settings: Any) -> Path:
     folders = [Path(each) for each in (run, *others)]
     with _restore_torch_state():
         return report_job(folders, check(Report, {}, settings), LoggingConsole())
+
+
+def overaug(target: str | Path, **settings: Any) -> list[Metric]:
+    """Compare class probabilities of local views, of their images and of feature augmentations (the paper's Fig. 1).
+
+    With `audit=True`, suggest crop scales instead; returns the smallest areas of local and global views.
+    """
+    with _restore_torch_state():
+        return overaug_job(str(target), check(Overaug, {}, settings), LoggingConsole())
 
 
 def _by_full_name(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from scfs.errors import UserError
 from scfs.preprocessing import USUAL_SIZE, Preprocessing
 from scfs.runs.backbone_record import BackboneRecord
+from scfs.weights.classifier_head import match_head
 from scfs.weights.match import LoadReport, Mismatch, match_tensors
 from scfs.weights.read import Stored, read_weights
 
@@ -235,6 +236,18 @@ def load_backbone(target: str, *, name: str | None = None, network: str = "teach
 def load_weights(backbone: Backbone, target: str, *, network: str = "teacher") -> LoadReport:
     """Load the weights of anything that `load_backbone` reads into a backbone of the same architecture."""
     return _load_tensors(backbone, read_weights(target, network))
+
+
+def load_head(target: str, backbone: Backbone, *, network: str = "teacher") -> tuple[Tensor, Tensor]:
+    """Weight (K, C) and bias (K,) of the linear classifier that another project's file holds beside its backbone."""
+    stored = read_weights(target, network)
+    try:
+        return match_head(stored, backbone.net, backbone.num_features)
+    except Mismatch as mismatch:
+        raise UserError(
+            f"{stored.path} holds no classifier of backbone '{backbone.name}': {mismatch}; give the weights of a whole "
+            "classifier, or a run with a probe of scfs linear."
+        ) from None
 
 
 def guess_name(stored: Stored) -> str | None:

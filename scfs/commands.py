@@ -169,6 +169,13 @@ ROWS = (
         settings="scfs.visualize.explore.settings:Explore",
         job="scfs.visualize.explore.job:explore",
     ),
+    Command(
+        "overaug",
+        "Show class probabilities of over-augmented views (the paper's Fig. 1), or suggest crop scales (--audit).",
+        (WEIGHTS,),
+        settings="scfs.visualize.overaug.settings:Overaug",
+        job="scfs.visualize.overaug.job:overaug",
+    ),
     bench("step", "Compare the time of training steps with peers."),
     bench("data", "Compare the time of the view paths."),
     bench("memory", "Measure memory and time of training steps, each in its own process."),

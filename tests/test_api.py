@@ -84,8 +84,7 @@ def test_importing_the_package_does_not_import_torch():
 
 NAMES = (
     *("pretrain", "load_backbone", "load_image", "knn", "linear", "segment", "finetune", "embed", "export", "report"),
-    "attend",
-    "search_attention",
+    *("search_attention", "overaug", "attend"),
 )
 
 

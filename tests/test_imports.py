@@ -128,6 +128,7 @@ def test_computing_is_apart_from_drawing():
     """In visualize/, what draws imports no network and no data, and nothing else imports matplotlib."""
     names = ("pictures", "overlays", "detections", "grid", "segmentation", "attend.picture")
     drawing = {f"visualize.{name}" for name in names}
+    drawing |= {"visualize.overaug.comparison_picture", "visualize.overaug.audit_picture"}
     for path, module in files():
         if module.startswith("visualize."):
             draws = "matplotlib" in path.read_text(encoding="utf-8")

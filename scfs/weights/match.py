@@ -84,7 +84,7 @@ def match_tensors(stored: Stored, net: Any) -> tuple[dict[str, Tensor], LoadRepo
     the same kind would have. Position embeddings of another grid are resampled.
     """
     expected = {name: value for name, value in net.state_dict().items() if not name.endswith(OPTIONAL)}
-    naming = _locate(stored.tensors, list(expected), stored.network)
+    naming = locate(stored.tensors, list(expected), stored.network)
     _check_heads(naming.prefix, net)
     loaded, resampled = {}, ""
     for name, value in expected.items():
@@ -108,7 +108,7 @@ def match_tensors(stored: Stored, net: Any) -> tuple[dict[str, Tensor], LoadRepo
     return loaded, report
 
 
-def _locate(tensors: Mapping[str, Tensor], expected: list[str], network: str) -> Naming:
+def locate(tensors: Mapping[str, Tensor], expected: list[str], network: str) -> Naming:
     """The naming that has most of the network, in timm's names or torchvision's; of two networks, the requested one."""
     namings = [{name: name for name in expected}]
     if (theirs := torchvision_names(expected)) is not None and theirs not in namings:

@@ -1,0 +1,84 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image
+from rich.console import Console
+from rich.progress import track
+
+from scfs.backbones import Backbone
+from scfs.config import Config
+from scfs.data.decode import SUFFIXES, Unreadable
+from scfs.data.sources import Source, open_all, open_labelled, open_train
+from scfs.data.unreadable import refuse_unreadable, show_left_out
+from scfs.errors import UserError
+from scfs.evaluate.own_data import own_data, show_own
+from scfs.recipe import check, read_toml
+from scfs.runs.layout import SETTINGS
+from scfs.runs.results import run_of
+from scfs.visualize.attention import usable_side
+from scfs.visualize.features import sample_indices
+from scfs.visualize.task_report import task_of
+
+Scale = tuple[float, float]
+PAPER_GLOBAL, PAPER_LOCAL = (0.14, 1.0), (0.05, 0.14)
+LOCAL_TO_GLOBAL = 96 / 224  # the paper's sides
+
+
+class Crops(NamedTuple):
+    """Sides and areas of views."""
+
+    global_size: int
+    local_size: int
+    global_scale: Scale = PAPER_GLOBAL
+    local_scale: Scale = PAPER_LOCAL
+
+
+def crops_of(target: str, backbone: Backbone, global_size: int) -> Crops:
+    """The crops that a run was trained with; of other weights, the paper's, in proportion to the size of images."""
+    run = run_of(target)
+    if run is None or task_of(run):
+        return Crops(global_size, usable_side(backbone, round(LOCAL_TO_GLOBAL * global_size)))
+    views = check(Config, read_toml(run / SETTINGS)).views
+    return Crops(
+        global_size,
+        views.local_size,
+        PAPER_GLOBAL if views.global_scale == "auto" else views.global_scale,
+        PAPER_LOCAL if views.local_scale == "auto" else views.local_scale,
+    )
+
+
+def data_of(target: str, data: str, console: Console) -> str:
+    """The source that is given or, where none is, that of the run's own images."""
+    if data:
+        return data
+    source, _ = own_data(target)
+    if not source:
+        raise UserError(f"{target} is not a run with its own images; give images with --data.")
+    show_own(source, console)
+    return source
+
+
+def open_unseen(data: str) -> Source:
+    """The val images of a source with classes, on which no probe was trained; of any other source, all images."""
+    path = Path(data).expanduser()
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        return open_all(data)
+    return open_labelled(data)[1] if len(open_train(data).classes) > 1 else open_all(data)
+
+
+def sampled_images(source: Source, limit: int, console: Console) -> Iterator[tuple[int, Image.Image]]:
+    """At most so many images of a source, evenly spaced, with their indices.
+
+    Unreadable ones are left out and listed in the end; too many are an error.
+    """
+    chosen, unreadable = sample_indices(len(source), limit), list[str]()
+    for index in track(chosen, "images", console=console, transient=True, disable=not console.is_terminal):
+        try:
+            image = source.image(index)
+        except Unreadable as error:
+            unreadable.append(str(error))
+            continue
+        yield index, image
+    refuse_unreadable(unreadable, len(chosen))
+    show_left_out(unreadable, console)

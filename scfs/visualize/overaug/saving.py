@@ -1,0 +1,53 @@
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from scfs.runs.layout import environment, free_path
+from scfs.runs.metric import Metric
+from scfs.runs.results import Result, record, results_folder
+from scfs.visualize.overaug.settings import Overaug
+
+
+class Saver:
+    """Saves results and the picture in the run folder; of weights alone, the picture in runs."""
+
+    def __init__(self, target: str, name: str, settings: Overaug, console: Console):
+        self.target, self.name, self.settings, self.console = target, name, settings, console
+        self.folder = results_folder(target, console)
+
+    def record(
+        self,
+        metrics: Sequence[Metric],
+        data: str,
+        protocol: str,
+        *,
+        start: float,
+        device: torch.device,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record what was measured since `start` (time.perf_counter)."""
+        result = Result(
+            self.name.replace("_", " "),
+            metrics,
+            data=data,
+            protocol=protocol,
+            settings=self.settings.model_dump(mode="json") | {"target": self.target, "data": data},
+            details=details or {},
+            seconds=time.perf_counter() - start,
+            environment=environment(device),
+        )
+        record(self.folder, result, self.console)
+
+    def draw(self, save: Callable[[Path], None]) -> Path:
+        """Draw the picture where the settings say, and print where; returns its path."""
+        if self.settings.out:
+            path = Path(self.settings.out).expanduser()
+        else:
+            path = free_path(self.name, ".png") if self.folder is None else self.folder / f"{self.name}.png"
+        save(path)
+        self.console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
+        return path
