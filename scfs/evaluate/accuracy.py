@@ -48,10 +48,3 @@ def bootstrap_interval(accuracies: Sequence[float], counts: Sequence[int]) -> tu
     drawn = np.random.default_rng(0).binomial(counts, accuracies, (RESAMPLES, len(counts))) / counts
     low, high = np.percentile(drawn.mean(axis=1), [LOW, HIGH])
     return float(low), float(high)
-
-
-def mean_with_interval(values: Sequence[float]) -> tuple[float, tuple[float, float]]:
-    """The mean of one value per image, and its 95 % interval by a Bayesian bootstrap over images."""
-    weights = np.random.default_rng(0).exponential(size=(RESAMPLES, len(values)))
-    low, high = np.percentile(weights @ np.asarray(values) / weights.sum(axis=1), [LOW, HIGH])
-    return float(np.mean(values)), (float(low), float(high))

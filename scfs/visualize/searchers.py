@@ -6,12 +6,9 @@ from pathlib import Path
 import torch
 
 from scfs.backbones import Loaded
-from scfs.config import Config
 from scfs.errors import UserError
-from scfs.recipe import check, read_toml
-from scfs.runs.layout import SETTINGS
-from scfs.runs.results import run_of
 from scfs.visualize.attention import Searcher, usable_side
+from scfs.visualize.run_settings import config_of
 
 LOCAL_FRACTION = 96 / 224  # the paper's local views, as a fraction of its global ones
 SCALES = 3  # side of searched images, in sides of queries: finer maps than in training
@@ -48,11 +45,9 @@ def _side(loaded: Loaded, setting: int | str, *, auto: int) -> int:
 
 def _trained_query(target: str, trained: int) -> int:
     """The side of the views that were searched for in training; without a run, in the paper's proportion."""
-    run = run_of(target)
-    values = {} if run is None else read_toml(run / SETTINGS)
-    if "views" not in values:
+    config = config_of(target)
+    if config is None:
         return round(LOCAL_FRACTION * trained)
-    config = check(Config, values)
     return config.views.local_size if config.num_local_views else config.views.global_size
 
 

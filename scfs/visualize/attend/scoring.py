@@ -12,7 +12,7 @@ from scfs.data.loader import derive_seed
 from scfs.data.sources import AnnotatedSource
 from scfs.data.unreadable import refuse_unreadable
 from scfs.errors import UserError
-from scfs.evaluate.accuracy import mean_with_interval
+from scfs.evaluate.resampling import mean_with_interval
 from scfs.runs.metric import Metric
 from scfs.visualize.attend.localization import Localization, distance_map, localization, on_grid
 from scfs.visualize.attend.truth import KINDS, KnownQuery, known_queries

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scfs.evaluate.resampling import Values, interval, resampled_means
 from scfs.runs.metric import Metric
-from scfs.visualize.overaug.intervals import Values, interval, resampled_means
 from scfs.visualize.overaug.similarity import Audit
 
 # I images, S scales

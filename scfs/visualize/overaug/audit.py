@@ -15,12 +15,12 @@ from scfs.data.views import square_view
 from scfs.distributed import choose_device
 from scfs.errors import UserError
 from scfs.evaluate.features import refuse_non_finite
+from scfs.evaluate.resampling import Values, interval, resampled_means
 from scfs.evaluate.target import show_report
 from scfs.runs.metric import Metric
 from scfs.visualize.overaug.advice import GLOBAL_LEVEL, LOCAL_LEVEL, advise
 from scfs.visualize.overaug.audit_picture import EMPTY, GLOBAL, LOCAL, Curve, save_audit
 from scfs.visualize.overaug.images import Crops, crops_of, data_of, sampled_images
-from scfs.visualize.overaug.intervals import Values, interval, resampled_means
 from scfs.visualize.overaug.saving import Saver
 from scfs.visualize.overaug.settings import Overaug
 from scfs.visualize.overaug.similarity import Audit, ViewsOfScales, collect, draw_views, unit_features

@@ -7,18 +7,14 @@ from rich.console import Console
 from rich.progress import track
 
 from scfs.backbones import Backbone
-from scfs.config import Config
 from scfs.data.decode import SUFFIXES, Unreadable
 from scfs.data.sources import Source, open_all, open_labelled, open_train
 from scfs.data.unreadable import refuse_unreadable, show_left_out
 from scfs.errors import UserError
 from scfs.evaluate.own_data import own_data, show_own
-from scfs.recipe import check, read_toml
-from scfs.runs.layout import SETTINGS
-from scfs.runs.results import run_of
 from scfs.visualize.attention import usable_side
 from scfs.visualize.features import sample_indices
-from scfs.visualize.task_report import task_of
+from scfs.visualize.run_settings import config_of
 
 Scale = tuple[float, float]
 PAPER_GLOBAL, PAPER_LOCAL = (0.14, 1.0), (0.05, 0.14)
@@ -36,10 +32,10 @@ class Crops(NamedTuple):
 
 def crops_of(target: str, backbone: Backbone, global_size: int) -> Crops:
     """The crops that a run was trained with; of other weights, the paper's, in proportion to the size of images."""
-    run = run_of(target)
-    if run is None or task_of(run):
+    config = config_of(target)
+    if config is None:
         return Crops(global_size, usable_side(backbone, round(LOCAL_TO_GLOBAL * global_size)))
-    views = check(Config, read_toml(run / SETTINGS)).views
+    views = config.views
     return Crops(
         global_size,
         views.local_size,

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scfs.evaluate.resampling import interval, resampled_means
 from scfs.method.search import search_attention
 from scfs.runs.metric import Metric
 from scfs.visualize.overaug.classifier import MapClassifier
-from scfs.visualize.overaug.intervals import interval, resampled_means
 
 # N local views, C channels, H W (h w) map height and width, K classes
 

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
+from scfs.evaluate.resampling import interval, resampled_means
 from scfs.visualize.overaug.advice import advise, reaching
 from scfs.visualize.overaug.images import Crops
-from scfs.visualize.overaug.intervals import interval, resampled_means
 from scfs.visualize.overaug.similarity import SCALES, Audit, Similarity, draw_views, empty_fractions, similarities
 
 

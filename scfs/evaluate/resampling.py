@@ -1,3 +1,7 @@
+"""Intervals of means over images, by a Bayesian bootstrap."""
+
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,3 +28,9 @@ def resampled_means(values: Values) -> Values:
 def interval(resampled: Values) -> Values:
     """The 95 % interval of each column: (columns, 2)."""
     return np.percentile(resampled, [LOW, HIGH], axis=0).T
+
+
+def mean_with_interval(values: Sequence[float]) -> tuple[float, tuple[float, float]]:
+    """The mean of one value per image, and its 95 % interval."""
+    [[low, high]] = interval(resampled_means(np.asarray(values, np.float64)[:, None])).tolist()
+    return float(np.mean(values)), (low, high)
