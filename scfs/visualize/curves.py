@@ -6,6 +6,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from scfs.runs.files import write_figure
 from scfs.runs.metrics_log import logged_metrics
 from scfs.visualize.pictures import COLOURS
 
@@ -55,6 +56,5 @@ def save_curves(path: Path, rows: Sequence[Mapping[str, Any]]) -> bool:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8, framealpha=0.6)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    write_figure(path, figure, dpi=110)
     return True

@@ -15,6 +15,7 @@ from scfs.data.views import MultiCrop
 from scfs.distributed import choose_device
 from scfs.errors import UserError
 from scfs.recipe import check, read_toml
+from scfs.runs.files import write_text
 from scfs.runs.layout import SETTINGS, read_metrics
 from scfs.runs.metrics_log import summarise
 from scfs.visualize.attention import Searcher, search_own_image, usable_side
@@ -55,7 +56,7 @@ def report(run: Path, settings: Report, console: Console) -> Path:
     ]
     summary = summarise(rows)
     page = folder / "index.html"
-    page.write_text(render_page(f"Run {run.name}", summary, sections), encoding="utf-8")
+    write_text(page, render_page(f"Run {run.name}", summary, sections))
     _print_paths(console, run, summary)
     show_left_out(sample.unreadable, console)
     return page

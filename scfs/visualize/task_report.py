@@ -10,6 +10,7 @@ from scfs.evaluate.detect.detector_file import read_detector
 from scfs.evaluate.detect.pictures import draw_scored
 from scfs.evaluate.detect.scoring import find_objects
 from scfs.recipe import read_toml
+from scfs.runs.files import write_text
 from scfs.runs.layout import LAST, REPORT, SETTINGS, read_metrics
 from scfs.runs.results import read_results
 from scfs.visualize.page import Section, render_page
@@ -36,7 +37,7 @@ def report_task(run: Path, task: str, data: str, console: Console) -> Path:
     page = folder / "index.html"
     folder.mkdir(parents=True, exist_ok=True)
     content = render_page(f"{task.capitalize()} {run.name}", _summary(run), [*sections, setting_section(settings)])
-    page.write_text(content, encoding="utf-8")
+    write_text(page, content)
     console.print(f"report          {page}", highlight=False, soft_wrap=True)
     return page
 
