@@ -141,6 +141,7 @@ class _Written:
 
 def _write(path: Path, content: dict[str, Any], before: Callable[[str], object]) -> None:
     """Write a checkpoint; `before` is called with its SHA-256 once it is complete, before it takes its place."""
+    _refuse_not_finite(content)
     written: _Written | None = None
 
     def write(file: BinaryIO) -> None:
@@ -155,6 +156,21 @@ def _write(path: Path, content: dict[str, Any], before: Callable[[str], object])
         reason = (written and written.error) or error
         resume = "resume from the previous checkpoint, which is intact" if path.exists() else "start again"
         raise UserError(f"Cannot write checkpoint {path} ({_problem(path, reason)} and {resume}.") from None
+
+
+def _refuse_not_finite(content: Any, name: str = "") -> None:
+    """Raise a `UserError` for a tensor that is inf or NaN somewhere: nothing like that is ever saved."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            _refuse_not_finite(value, f"{name}.{key}".lstrip("."))
+    elif isinstance(content, list | tuple):
+        for number, value in enumerate(content):
+            _refuse_not_finite(value, f"{name}.{number}")
+    elif isinstance(content, torch.Tensor) and content.is_floating_point() and not content.isfinite().all():
+        raise UserError(
+            f"Nothing was saved: {name} is not finite everywhere; resume from the last checkpoint, or start again with a "
+            "lower learning rate."
+        )
 
 
 def _problem(path: Path, error: Exception) -> str:
