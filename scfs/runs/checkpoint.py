@@ -168,8 +168,8 @@ def _refuse_not_finite(content: Any, name: str = "") -> None:
             _refuse_not_finite(value, f"{name}.{number}")
     elif isinstance(content, torch.Tensor) and content.is_floating_point() and not content.isfinite().all():
         raise UserError(
-            f"Nothing was saved: {name} is not finite everywhere; resume from the last checkpoint, or start again with a "
-            "lower learning rate."
+            f"Nothing was saved: {name} is not finite everywhere; resume from the last checkpoint, or start again "
+            "with a lower learning rate."
         )
 
 
