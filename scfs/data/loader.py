@@ -1,5 +1,4 @@
 import logging
-import re
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,17 +19,13 @@ from scfs.data.sources import Source
 from scfs.data.unreadable import UnreadableImages, readable_image
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
 from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
-from scfs.errors import UserError, file_size_limit
+from scfs.errors import UserError, file_size_limit, worker_death
 from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8  # chosen by auto
 WORKERS_PER_CORE, LEAST_LIMIT = 4, 32  # more only use memory: thousands never finish starting
 MIN_SHARED = 2**30  # bytes of shared memory, which the system counts as a file
 LOGGER = logging.getLogger("scfs.data")
-# How torch puts it.
-WORKER_DEATH = re.compile(
-    r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (is killed by signal: [^.]+|exited unexpectedly)"
-)
 
 
 def derive_seed(*keys: int) -> int:
@@ -259,12 +254,9 @@ def load(dataset: Dataset[Any], *, workers: int, pin: bool, **options: Any) -> I
         last_line = str(error).strip().splitlines()[-1]
         raise UserError(last_line.removeprefix("scfs.errors.UserError: ")) from None
     except RuntimeError as error:
-        if (death := WORKER_DEATH.search(str(error))) is None:
+        if (sentence := worker_death(error)) is None:
             raise
-        raise UserError(
-            f"Data loader worker {death[1]} {death[2]}; if memory ran out, lower the number of workers or the batch "
-            "size, and start again."
-        ) from None
+        raise UserError(sentence) from None
     finally:
         _kill(started)
 
