@@ -3,6 +3,7 @@
 import json
 import random
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ def _begun(folder: Path) -> Run:
     run = Run(folder)
     run.start()
     run.wait_for(FINISHED_STEPS)
-    run.kill(15)
+    run.kill(signal.SIGTERM)
     run.end()
     return run
 
@@ -54,20 +55,23 @@ def _continues(run: Run) -> Outcome:
 def two_writers(folder: Path, random_: random.Random) -> Outcome:
     """A run is resumed while it still trains: the second must be refused, and the first not be disturbed."""
     run = Run(folder)
-    run.start()
+    run.start("--optim.epochs", "1000")
     run.wait_for(random_.randint(4, 20))
     second = Run(folder)
     second.start(resume=True)
     code, errors, _ = second.end()
-    first_code, first_errors, _ = run.end()
+    before = run.steps_logged()
+    run.wait_for(before + 3)
+    fault_at = time.monotonic()
+    run.kill(signal.SIGTERM)
+    _, _, seconds = run.end(fault_at)
     if code != 2 or "in use by process" not in errors:
-        return Outcome(False, note=f"the second: exit code {code}, {errors[-200:]}")
-    if first_code != 0:
-        return Outcome(False, note=first_errors[-200:])
-    return Outcome(equal(run.weights(), unbroken(1).weights()), None, 0)
+        return Outcome(False, seconds, note=f"the second: exit code {code}, {errors[-200:]}")
+    lost = run.steps_logged() - run.saved_step()
+    return Outcome(run.saved_step() > before and lost == 0, seconds, lost)
 
 
-def linked_files(folder: Path, random_: random.Random) -> Outcome:
+def linked_files(folder: Path, _: random.Random) -> Outcome:
     """Every file of a run folder, and the names of temporary ones, link to a file elsewhere, which must not change."""
     run = _begun(folder)
     victim = folder.parent / f"{folder.name}-start-up-file"
@@ -101,7 +105,7 @@ def file_limit(folder: Path, random_: random.Random) -> Outcome:
     return _continues(run)._replace(seconds=seconds)
 
 
-def results_at_once(folder: Path, random_: random.Random, *, writers: int = 8, each: int = 10) -> Outcome:
+def results_at_once(folder: Path, _: random.Random, *, writers: int = 8, each: int = 10) -> Outcome:
     """Several processes record results in one folder at once: none may be lost."""
     folder.mkdir(parents=True)
     code = (
