@@ -2,6 +2,7 @@
 # make test   set up, check style and types, run the tests
 # make lint   set up, check style and types
 # make bench  measure speed and memory against peers and rewrite docs/benchmarks.md (about 17 minutes)
+# make faults break runs on purpose and rewrite the table of docs/reliability.md (about half an hour)
 # make lock   resolve the dependencies again and rewrite requirements.lock
 
 SHELL := /bin/sh
@@ -14,7 +15,7 @@ RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 FIND_PYTHON := for p in $(PYTHON) python3 python3.12 python3.11 python; do \
   $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done
 
-.PHONY: setup demo test bench lint lock clean
+.PHONY: setup demo test bench faults lint lock clean
 
 setup: $(VENV)/.ready
 
@@ -46,6 +47,9 @@ bench: setup
 	$(BIN)/scfs bench growth --rounds 2 --write docs/benchmarks.md
 	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/loops.py --write docs/benchmarks.md
+
+faults: setup
+	$(BIN)/python -m faults --write docs/reliability.md
 
 lint: setup
 	$(BIN)/ruff check .

@@ -2,8 +2,10 @@
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -13,6 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from scfs.errors import UserError, fixable
+
+TIMEOUT, DEFAULT_TIMEOUT = "SCFS_TIMEOUT", 600.0  # environment variable; seconds
+# How gloo puts it that another process ended or does not answer.
+LOST = re.compile(r"Timed out waiting|Connection (?:closed by|reset by) peer|Broken pipe|Socket Timeout", re.IGNORECASE)
 
 T = TypeVar("T")
 M = TypeVar("M", bound=nn.Module)
@@ -65,19 +71,38 @@ def choose_device(name: str) -> torch.device:
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[None]:
-    """Join the process group of torchrun's processes, and leave it at the end; does nothing in a single process."""
+    """Join the process group of torchrun's processes, and leave it at the end; does nothing in a single process.
+
+    A process that has waited for the others for ten minutes, or for SCFS_TIMEOUT seconds, ends with an error.
+    """
     if world_size() == 1 or dist.is_initialized():
         yield
         return
+    timeout = _timeout()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", device_id=device)
+        dist.init_process_group("nccl", device_id=device, timeout=timeout)
     else:
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", timeout=timeout)
     try:
         yield
+    except RuntimeError as error:
+        if isinstance(error, UserError) or LOST.search(str(error)) is None:
+            raise
+        raise UserError(
+            f"Another process has ended, or did not answer within {timeout.total_seconds():g} seconds "
+            f"({TIMEOUT}); its own message says why. Start again to resume."
+        ) from None
     finally:
         dist.destroy_process_group()
+
+
+def _timeout() -> timedelta:
+    given = os.environ.get(TIMEOUT, str(DEFAULT_TIMEOUT))
+    try:
+        return timedelta(seconds=max(1.0, float(given)))
+    except (ValueError, OverflowError):
+        raise UserError(f"The environment variable {TIMEOUT} is '{given}'; give a number of seconds.") from None
 
 
 def sum_over_processes(tensors: Iterable[Tensor]) -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 from scfs.ablate.rows import PAPER, TableRow
 from scfs.ablate.settings import Ablate
 from scfs.markdown import markdown_table
+from scfs.runs.files import write_figure, write_text
 from scfs.runs.metric import Metric
 
 PAPER_COLUMNS = ("k-NN", "linear")  # of TableRow.paper
@@ -53,9 +54,7 @@ def write_table(
     console.print(note, highlight=False)
     page, plot = folder / "table.md", folder / "table.png"
     _plot(plot, rows, measured)
-    page.write_text(
-        f"# Ablation: {name}\n\n{markdown_table(head, lines)}\n\n{note}\n\n![{name}]({plot.name})\n", encoding="utf-8"
-    )
+    write_text(page, f"# Ablation: {name}\n\n{markdown_table(head, lines)}\n\n{note}\n\n![{name}]({plot.name})\n")
     console.print(f"table  {page}\nplot   {plot}", highlight=False, soft_wrap=True)
     return page
 
@@ -94,7 +93,7 @@ def _plot(path: Path, rows: Sequence[TableRow], measured: Mapping[str, Sequence[
         }
         (_lines if rows[0].series else _bars)(axes, rows, values)
         axes.set_ylabel(f"{name} {unit}".strip())
-    figure.savefig(path, dpi=120)
+    write_figure(path, figure, dpi=120)
 
 
 def _bars(axes: Axes, rows: Sequence[TableRow], values: Mapping[str, Sequence[float]]) -> None:

@@ -2,6 +2,9 @@ import logging
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
+from threading import current_thread, main_thread
 from typing import Any, NamedTuple, Protocol
 
 import cv2
@@ -16,7 +19,7 @@ from scfs.data.sources import Source
 from scfs.data.unreadable import UnreadableImages, readable_image
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
 from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
-from scfs.errors import UserError, file_size_limit
+from scfs.errors import UserError, file_size_limit, worker_death
 from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8  # chosen by auto
@@ -235,15 +238,42 @@ def num_workers(setting: int | str, device: torch.device) -> int:
 
 
 def load(dataset: Dataset[Any], *, workers: int, pin: bool, **options: Any) -> Iterator[Any]:
-    """The batches of a `DataLoader`; a `UserError` in a worker comes without the worker's traceback."""
+    """The batches of a `DataLoader`; a `UserError` in a worker comes without the worker's traceback.
+
+    If a worker fails or is killed, the others are killed too: they may wait for a lock that it held.
+    """
+    before, started = {*active_children()}, list[BaseProcess]()
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")  # `num_workers` has its own limit
             batches = iter(DataLoader(dataset, **options, **_options(workers, pin)))
+        started = [child for child in active_children() if child not in before]
         yield from batches
+        started = []  # the loader has ended them
     except UserError as error:
         last_line = str(error).strip().splitlines()[-1]
         raise UserError(last_line.removeprefix("scfs.errors.UserError: ")) from None
+    except RuntimeError as error:
+        if (sentence := worker_death(error)) is None:
+            raise
+        raise UserError(sentence) from None
+    finally:
+        _kill(started)
+
+
+def _kill(workers: Sequence[BaseProcess]) -> None:
+    """End workers at once; torch's handler would report each of them as a failure."""
+    living = [worker for worker in workers if worker.is_alive()]
+    if not living:
+        return
+    in_main = current_thread() is main_thread()
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if in_main else None
+    for worker in living:
+        worker.kill()
+    for worker in living:
+        worker.join()
+    if in_main:
+        signal.signal(signal.SIGCHLD, handler)
 
 
 def _options(workers: int, pin: bool) -> dict[str, Any]:

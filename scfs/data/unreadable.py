@@ -13,6 +13,7 @@ from rich.console import Console
 from scfs.data.decode import Unreadable
 from scfs.data.sources import Source
 from scfs.errors import UserError
+from scfs.runs.files import append_text
 
 MAX_UNREADABLE = 0.01  # fraction of the images
 ALWAYS_ALLOWED = 10  # a handful is never fatal, unless it is half of the images
@@ -63,8 +64,7 @@ class UnreadableImages:
         new = sorted({*problems} - self.reported)
         self.reported.update(new)
         if new and self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.writelines(f"{problem}\n" for problem in new)
+            append_text(self.path, "".join(f"{problem}\n" for problem in new))
         return new
 
     def refuse_too_many(self, count: int | None = None) -> None:

@@ -12,6 +12,7 @@ from scfs.errors import UserError
 from scfs.evaluate.plots import error_bars
 from scfs.markdown import markdown_table
 from scfs.runs import layout
+from scfs.runs.files import write_figure, write_text
 from scfs.runs.metric import Metric, best_of
 from scfs.runs.results import read_results
 
@@ -59,7 +60,7 @@ def compare(runs: Sequence[str], console: Console) -> Path:
     page.parent.mkdir(parents=True, exist_ok=True)
     plot = page.with_suffix(".png")
     text = f"# Runs compared\n\n{markdown_table(head, lines)}\n\n{note}\n\n![Metrics by evaluation]({plot.name})\n"
-    page.write_text(text, encoding="utf-8")
+    write_text(page, text)
     _save_plot(plot, dict(zip(head[1:], scores.values(), strict=True)), dict(zip(measures, names, strict=True)))
     console.print(f"table  {page}\nplot   {plot}", highlight=False, soft_wrap=True)
     return page
@@ -144,4 +145,4 @@ def _save_plot(path: Path, scores: dict[str, Scores], names: dict[Measure, str])
         axes.invert_yaxis()
         axes.set_xlabel(unit)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
-    figure.savefig(path, dpi=120)
+    write_figure(path, figure, dpi=120)

@@ -3,6 +3,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from scfs.runs.files import write_figure
 from scfs.runs.metric import Metric
 
 
@@ -13,7 +14,7 @@ def save_bars(path: Path, metrics: Mapping[str, Metric], *, label: str) -> None:
     heights = [metric.scale * metric.value for metric in metrics.values()]
     axes.bar(list(metrics), heights, yerr=error_bars(list(metrics.values())), capsize=4, color="tab:blue")
     axes.set_ylabel(f"{label} {next(iter(metrics.values())).unit}".strip())
-    figure.savefig(path, dpi=120)
+    write_figure(path, figure, dpi=120)
 
 
 def error_bars(metrics: list[Metric]) -> list[list[float]]:

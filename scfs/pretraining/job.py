@@ -1,5 +1,6 @@
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from scfs.pretraining.prepare import PreparedRun, prepare
 from scfs.pretraining.score import OnlineScore
 from scfs.pretraining.start import find_checkpoint, moved_from, save
 from scfs.recipe import Change
-from scfs.runs import layout
+from scfs.runs import checkpoint, layout
 from scfs.runs.auto_choices import write_auto_choices
+from scfs.runs.files import held
 from scfs.runs.metric import Metric
 from scfs.runs.metrics_log import open_log
 from scfs.training.cpu import cpu_setup
@@ -48,10 +50,12 @@ def pretrain(
     if resume and config.run.folder == "auto":
         raise UserError("--resume needs a run folder: scfs pretrain RUN_FOLDER --resume, or set run.folder.")
     start, device = time.perf_counter(), distributed.choose_device(config.run.device)
-    with distributed.process_group(device), cpu_setup(device, config.run.threads):
-        has_checkpoint = resume and (Path(config.run.folder) / layout.LAST).exists()
+    with distributed.process_group(device), cpu_setup(device, config.run.threads), ExitStack() as stack:
+        has_checkpoint = resume and checkpoint.exists(Path(config.run.folder) / layout.LAST)
         run = prepare(config, device, console, fresh=not has_checkpoint)
-        folder, first_step = open_run(run, name=name, resume=resume, console=console, changes=changes)
+        folder, first_step = open_run(
+            run, name=name, resume=resume, console=console, changes=changes, hold=stack.enter_context
+        )
         if first_step >= run.total_steps:
             note = f"{folder} is finished ({first_step} of {run.total_steps} steps); there is nothing to resume."
             console.print(note, soft_wrap=True, highlight=False, markup=False)
@@ -68,19 +72,29 @@ def pretrain(
 
 
 def open_run(
-    run: PreparedRun, *, name: str, resume: bool, console: Console, changes: Sequence[Change] = ()
+    run: PreparedRun,
+    *,
+    name: str,
+    resume: bool,
+    console: Console,
+    hold: Callable[[AbstractContextManager[None]], None],
+    changes: Sequence[Change] = (),
 ) -> tuple[Path, int]:
     """Create or reopen the run folder; returns it and the number of steps already done.
 
-    The folder of a finished run is left as it is.
+    The folder of a finished run is left as it is; any other is held for writing, by `hold`, which gets its lock.
     """
     config = run.config
+
+    def warn(sentence: str) -> None:
+        print_line(sentence, console, style="yellow")
+
     folder = Path(
         distributed.on_rank_zero(lambda: str(layout.free_path(name)))
         if config.run.folder == "auto"
         else config.run.folder
     )
-    saved = find_checkpoint(folder, config, run.source) if resume else None
+    saved = find_checkpoint(folder, config, run.source, warn) if resume else None
     if saved:
         run.learner.load_state_dict(saved)
         if before := moved_from(saved, config).get("data.source"):
@@ -95,6 +109,7 @@ def open_run(
 
     def write() -> None:
         with layout.created(folder, resume=resume):
+            hold(held(folder))
             layout.write_settings(folder, config.model_dump(mode="json"))
             write_auto_choices(folder, run.choices)
             recipe = {"recipe": name, "changes": [change._asdict() for change in changes]}

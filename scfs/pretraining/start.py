@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,8 +38,13 @@ def with_absolute_paths(config: Config) -> Config:
     return Config.model_validate(values)
 
 
-def find_checkpoint(folder: Path, config: Config, source: Source) -> dict[str, Any] | None:
-    """The last checkpoint of a run folder, if any; its settings and images must match, but these may have moved."""
+def find_checkpoint(
+    folder: Path, config: Config, source: Source, warn: Callable[[str], object]
+) -> dict[str, Any] | None:
+    """The last checkpoint of a run folder, if any; its settings and images must match, but these may have moved.
+
+    `warn` is told if the last one is damaged and the one before it is used.
+    """
     saved = saved_state(
         folder / layout.LAST,
         config.model_dump(mode="json"),
@@ -46,6 +52,7 @@ def find_checkpoint(folder: Path, config: Config, source: Source) -> dict[str, A
         otherwise="start another run folder",
         defaults=Config().model_dump(mode="json"),
         comparable=comparable,
+        warn=warn,
     )
     if saved is not None:
         _refuse_other_images(folder, saved, config, source)
@@ -106,4 +113,5 @@ def save(path: Path, step: int, config: Config, images: dict[str, Any], learner:
         **learner.state_dict(),
         **as_content(records),
     }
-    on_rank_zero(lambda: checkpoint.save(path, content))
+    write = checkpoint.save_and_keep if path.name == layout.LAST else checkpoint.save
+    on_rank_zero(lambda: write(path, content))

@@ -1,23 +1,53 @@
+"""Checkpoints: written atomically, checked byte by byte when they are read, and the last two of a run are kept."""
+
+import hashlib
+import os
 import shutil
 import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from scfs.errors import UserError
-from scfs.runs.files import limit_that_stopped, write_atomic
+from scfs.runs.files import limit_that_stopped, read_json, write_atomic, write_json
 
 FORMAT = 1
+DIGESTS = "checkpoints.json"  # SHA-256 of the newest checkpoints of a folder
+NUM_DIGESTS = 3  # that are remembered: the one being written, the last and the previous one
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint atomically; plain types and tensors only."""
-    try:
-        write_atomic(path, lambda file: torch.save({"scfs_checkpoint": FORMAT, **content}, file))
-    except (OSError, RuntimeError) as error:  # torch raises a cryptic RuntimeError on a full disk
-        resume = "resume from the previous checkpoint, which is intact" if path.exists() else "start again"
-        raise UserError(f"Cannot write checkpoint {path} ({_problem(path, error)} and {resume}.") from None
+    _write(path, content, before=lambda _: None)
+
+
+def save_and_keep(path: Path, content: dict[str, Any]) -> None:
+    """Write a run's last checkpoint, and keep the one before it as `previous`.
+
+    SHA-256 digests are recorded before the files change places: whenever the machine stops, the digests of both files
+    are known, and both are complete.
+    """
+
+    def before(digest: str) -> None:
+        known = read_json(path.with_name(DIGESTS), [])
+        write_json(path.with_name(DIGESTS), [digest, *(each for each in known if each != digest)][:NUM_DIGESTS])
+        if path.exists():
+            _keep(path, previous(path))
+
+    _write(path, content, before=before)
+
+
+def previous(path: Path) -> Path:
+    """Where the checkpoint before the last one is kept."""
+    return path.with_name(f"previous{path.suffix}")
+
+
+def exists(path: Path) -> bool:
+    """Whether a run has a checkpoint to resume from."""
+    return path.exists() or previous(path).exists()
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -27,10 +57,10 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
-    except (zipfile.BadZipFile, OSError):
+    except (zipfile.BadZipFile, OSError, NotImplementedError):
         raise UserError(f"{path} is not a checkpoint of scfs, or it is cut short.") from None
     if damaged is not None:
-        raise UserError(f"Checkpoint {path} is damaged (its part {damaged} fails its checksum); use an older one.")
+        raise UserError(f"Checkpoint {path} is damaged (its part {damaged} fails its checksum); {_advice(path)}.")
     try:
         content = torch.load(path, map_location=device, weights_only=True)
     except Exception:  # torch raises many types for a foreign file, and advises to load it unsafely
@@ -40,12 +70,115 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     return content
 
 
+def load_last(path: Path, warn: Callable[[str], object]) -> dict[str, Any] | None:
+    """A run's last checkpoint or, if that is damaged or gone, the one before it, with a warning; None without any."""
+    candidates = [each for each in (path, previous(path)) if each.exists()]
+    problems = []
+    for candidate in candidates:
+        try:
+            content = _load_recorded(candidate)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        if candidate != path:
+            reason = problems[0] if problems else f"{path} is gone."
+            warn(f"{reason.rstrip('.')}; resuming from the checkpoint before it, {candidate}.")
+        return content
+    if problems:
+        raise UserError(problems[0])
+    return None
+
+
+def _load_recorded(path: Path) -> dict[str, Any]:
+    """A checkpoint whose SHA-256 is one of those that the run recorded, if it recorded any."""
+    content, known = load(path), read_json(path.with_name(DIGESTS), [])
+    if known and _digest(path) not in known:
+        raise UserError(f"Checkpoint {path} is not the one that the run saved (its SHA-256 differs); use another copy.")
+    return content
+
+
+def _advice(path: Path) -> str:
+    kept = previous(path)
+    return f"the one before it is {kept}" if path != kept and kept.exists() else "use an older one"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _keep(path: Path, kept: Path) -> None:
+    """Give a file a second name, replacing what has it; where there are no hard links, move the file."""
+    temporary = kept.with_name(f".{kept.name}.part")
+    try:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        os.link(path, temporary, follow_symlinks=False)
+        temporary.replace(kept)
+    except (OSError, NotImplementedError):
+        path.replace(kept)
+
+
+class _Written:
+    """A file to write to that computes a digest, and remembers why writing failed: torch does not pass that on."""
+
+    def __init__(self, file: BinaryIO):
+        self.file, self.digest = file, hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            written = self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+        self.digest.update(data)
+        return written
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def _write(path: Path, content: dict[str, Any], before: Callable[[str], object]) -> None:
+    """Write a checkpoint; `before` is called with its SHA-256 once it is complete, before it takes its place."""
+    _refuse_not_finite(content)
+    written: _Written | None = None
+
+    def write(file: BinaryIO) -> None:
+        nonlocal written
+        written = _Written(file)
+        torch.save({"scfs_checkpoint": FORMAT, **content}, written)  # type: ignore[arg-type]
+        before(written.digest.hexdigest())
+
+    try:
+        write_atomic(path, write)
+    except (OSError, RuntimeError) as error:  # torch raises a cryptic RuntimeError on a full disk
+        reason = (written and written.error) or error
+        resume = "resume from the previous checkpoint, which is intact" if path.exists() else "start again"
+        raise UserError(f"Cannot write checkpoint {path} ({_problem(path, reason)} and {resume}.") from None
+
+
+def _refuse_not_finite(content: Any, name: str = "") -> None:
+    """Raise a `UserError` for a tensor that is inf or NaN somewhere: nothing like that is ever saved."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            _refuse_not_finite(value, f"{name}.{key}".lstrip("."))
+    elif isinstance(content, list | tuple):
+        for number, value in enumerate(content):
+            _refuse_not_finite(value, f"{name}.{number}")
+    elif isinstance(content, torch.Tensor) and content.is_floating_point() and not content.isfinite().all():
+        raise UserError(
+            f"Nothing was saved: {name} is not finite everywhere; resume from the last checkpoint, or start again "
+            "with a lower learning rate."
+        )
+
+
 def _problem(path: Path, error: Exception) -> str:
-    """Why a checkpoint cannot be written, and what to do; torch does not pass on the reason of the system."""
+    """Why a checkpoint cannot be written, and what to do."""
     if not path.parent.is_dir():
         return "its folder was removed); restore it"
     if limit := limit_that_stopped(error, path.parent):
         return f"files are limited to {limit}); raise the limit with ulimit -f"
     free = shutil.disk_usage(path.parent).free // 2**20
-    reason = error if isinstance(error, OSError) else "not all of it could be written"
+    reason = (isinstance(error, OSError) and error.strerror) or "not all of it could be written"
     return f"{reason}; {free} MB free); free some space"

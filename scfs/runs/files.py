@@ -5,33 +5,63 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar
 
 from scfs.errors import UserError, file_size_limit
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LOCK = ".lock"
 Content = TypeVar("Content", list[Any], dict[str, Any])
 
 
 def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file, or replace it: a temporary file beside it, fsync, rename, fsync of the folder."""
-    temporary = _temporary(path)
+    """Write a file, or replace it: a temporary file beside it, fsync, rename, fsync of the folder.
+
+    The temporary file is new and has a random name, and a rename replaces a symbolic link itself: whatever somebody put
+    into the folder, no other file is written to.
+    """
+    temporary, descriptor = _create_temporary(path)
     try:
-        with temporary.open("wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        if error.errno is not None:  # an error in writing names no file, and one in opening the temporary one
+        if error.errno is not None:  # an error in writing names no file
             error.filename = str(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a text file, or begin one; a symbolic link in its place is refused."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _link_refused(path) from None
+        if error.errno is not None:
+            error.filename = str(path)
+        raise
+
+
+def write_figure(path: Path, figure: "Figure", **options: Any) -> None:
+    """Write a picture, or replace it, in the format of its suffix; makes its folder if necessary."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, lambda file: figure.savefig(file, format=path.suffix.lstrip("."), **options))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -67,19 +97,58 @@ def digest_of(content: Any) -> str:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Lock a file to read and then write it: only one process at a time is inside."""
-    lock = path.with_name(f".{path.name}.lock")
-    with lock.open("w") as file:
+    with _open_lock(path.with_name(f".{path.name}.lock")) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a folder for writing, and sweep what an earlier process left half-written; a `UserError` if it is held.
+
+    The lock ends with the process, however that ends. It is not inherited: workers that outlive it do not hold it.
+    """
+    with _open_lock(folder / LOCK) as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            holder = file.read().strip() or "unknown"
+            raise UserError(
+                f"{folder} is in use by process {holder}; wait until that ends, or choose another folder."
+            ) from None
+        file.seek(0)
+        file.truncate()
+        file.write(f"{os.getpid()} on {platform.node()}\n")
+        file.flush()
+        sweep(folder)
+        yield
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files of processes that were killed while they wrote."""
+    for path in folder.glob(".*.part"):
+        if path.is_file() or path.is_symlink():
+            path.unlink(missing_ok=True)
+
+
+def _open_lock(path: Path) -> TextIO:
+    try:
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+")
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _link_refused(path) from None
+        raise
 
 
 def check_new(path: Path) -> None:
     """Raise a `UserError` if a file or folder exists or cannot be written, before the work that produces it."""
     if path.exists() or path.is_symlink():
         raise UserError(f"{path} exists and is not overwritten; choose another name, or remove it first.")
-    temporary = _temporary(path)
     try:
-        temporary.open("xb").close()
+        temporary, descriptor = _create_temporary(path)
+        os.close(descriptor)
         temporary.unlink()
     except OSError as error:
         raise _refusal(path, error) from None
@@ -123,7 +192,24 @@ def limit_that_stopped(error: Exception, folder: Path) -> str:
 
 
 def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+
+
+def _create_temporary(path: Path) -> tuple[Path, int]:
+    """A new, empty file beside a path, and its descriptor."""
+    temporary = _temporary(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return temporary, os.open(temporary, flags, 0o666)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def _link_refused(path: Path) -> UserError:
+    return UserError(
+        f"{path} is a symbolic link, which scfs does not write through; replace it by a file or remove it."
+    )
 
 
 def _sync_folder(folder: Path) -> None:

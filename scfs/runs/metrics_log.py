@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from scfs.distributed import is_rank_zero, on_rank_zero
 from scfs.errors import UserError
-from scfs.runs.files import write_text
+from scfs.runs.files import append_text, write_text
 from scfs.runs.layout import METRICS, metrics_lines, parse_row
 from scfs.runs.metric import PER_CENT, Metric, as_json, from_json
 
@@ -74,15 +74,11 @@ class JsonLines:
 
     def write(self, row: LogRow) -> None:
         try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            append_text(self.path, json.dumps(row) + "\n")
         except FileNotFoundError:
             raise UserError(
                 f"Run folder {self.path.parent} was removed during the run; restore it and resume, or start again."
             ) from None
-        except OSError as error:  # an error in writing names no file
-            error.filename = str(self.path)
-            raise
 
     def close(self) -> None:
         """Every row is already written."""
@@ -108,7 +104,7 @@ class Wandb:
     def __init__(self, folder: Path, start_step: int, settings: dict[str, Any]):
         wandb, id_file = _imported("wandb"), folder / "wandb_id"
         if not (start_step and id_file.exists()):
-            id_file.write_text(uuid.uuid4().hex, encoding="utf-8")
+            write_text(id_file, uuid.uuid4().hex)
         run_id = id_file.read_text(encoding="utf-8")
         self.run = wandb.init(project="scfs", name=folder.name, id=run_id, resume="allow", config=settings)
 
@@ -129,7 +125,7 @@ class Mlflow:
             self.mlflow.start_run(run_id=id_file.read_text(encoding="utf-8"))
         else:
             run = self.mlflow.start_run(run_name=folder.name)
-            id_file.write_text(run.info.run_id, encoding="utf-8")
+            write_text(id_file, run.info.run_id)
         self.mlflow.log_dict(settings, "settings.json")
 
     def write(self, row: LogRow) -> None:

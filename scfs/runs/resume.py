@@ -14,15 +14,17 @@ def saved_state(
     otherwise: str,
     defaults: dict[str, Any] | None = None,
     comparable: Callable[[str, Any], Any] = lambda _, value: value,
+    warn: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any] | None:
     """A job's last state, if there is one; its settings must be the same, except those that are free to change.
 
     `otherwise` is the advice if the settings are meant to differ. Settings that are newer than the state take their
-    `defaults`. Values are compared after `comparable(name, value)`.
+    `defaults`. Values are compared after `comparable(name, value)`. `warn` is told if an older state is used because
+    the last one is damaged.
     """
-    if not path.exists():
+    saved = checkpoint.load_last(path, warn)
+    if saved is None:
         return None
-    saved = checkpoint.load(path)
     theirs, ours = dict(flat(defaults or {})) | dict(flat(saved["settings"])), dict(flat(settings))
     for name in theirs | ours:
         before, now = (comparable(name, values.get(name)) for values in (theirs, ours))

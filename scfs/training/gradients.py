@@ -19,8 +19,9 @@ class Gradients:
     """The gradients of a step and their norms, computed once for the finite check and for clipping."""
 
     @torch.no_grad()
-    def __init__(self, parameters: Iterable[Tensor]):
-        self.tensors = [p.grad for p in parameters if p.grad is not None]
+    def __init__(self, parameters: Iterable[tuple[str, Tensor]]):
+        found = [(name, p.grad) for name, p in parameters if p.grad is not None]
+        self.names, self.tensors = [name for name, _ in found], [gradient for _, gradient in found]
         # The public way is torch.nn.utils.get_total_norm, which gives only the total.
         self.norms = torch.stack(torch._foreach_norm(self.tensors))  # (tensors,)
         self.total_norm = torch.linalg.vector_norm(self.norms)
@@ -64,10 +65,14 @@ def check_finite(
     total_norm, norms = on_host[len(values)], on_host[len(values) + 1 :]
     numbers = dict(zip(values, on_host, strict=False))
     if not math.isfinite(numbers["loss"]):
-        raise NotFiniteError(f"The loss became {numbers['loss']} at step {step}; {remedy}.")
+        terms = [name for name, value in numbers.items() if name.startswith("loss/") and not math.isfinite(value)]
+        which = f" (its term '{terms[0].removeprefix('loss/')}')" if terms else ""
+        raise NotFiniteError(f"The loss{which} became {numbers['loss']} at step {step}; {remedy}.")
     overflowed = not math.isfinite(total_norm)
     if overflowed and not may_overflow:
+        broken = [name for name, norm in zip(gradients.names, norms, strict=True) if not math.isfinite(norm)]
+        which = f" of {broken[0]}" if broken else ""  # perhaps only those of another process
         raise NotFiniteError(
-            f"The gradients became {total_norm} at step {step}, at a loss of {numbers['loss']:.4g}; {remedy}."
+            f"The gradients{which} became {total_norm} at step {step}, at a loss of {numbers['loss']:.4g}; {remedy}."
         )
     return Checked(numbers, norms, overflowed)

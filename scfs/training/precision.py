@@ -19,6 +19,7 @@ class Precision:
         self.dtype = getattr(torch, name)
         self.device = device
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "float16")
+        self.num_skipped = 0  # steps since the start of this process
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Within it, convolutions and matrix products run in the chosen type."""
@@ -46,6 +47,7 @@ class Precision:
         """Skip a step whose scaled gradients overflowed: nothing is updated, and the scale is lowered."""
         optimizer.zero_grad(set_to_none=True)
         self.step(optimizer)
+        self.num_skipped += 1
         if self.scaler.get_scale() < MIN_SCALE:
             raise NotFiniteError(
                 "Gradients overflow float16 in every step, however little the loss is scaled; choose bfloat16 or "

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from rich.console import Console
 from scfs.distributed import gather, on_rank_zero
 from scfs.errors import UserError
 from scfs.runs import checkpoint
+from scfs.runs.files import held
 from scfs.runs.metrics_log import open_log
 from scfs.runs.resume import saved_state
 from scfs.training.loop import Batch, Hooks, Learner, TrainingPlan, train
@@ -60,8 +62,21 @@ def fit(
 
     hooks = Hooks[Batch](save_due=lambda _: time.monotonic() - saved_at > SAVE_SECONDS, save=save)
     plan = replace(plan, first_step=first_step, how_to_resume="run the same command again to resume", more_follows=True)
-    with open_log(files.curves, first_step) as log:
+    with _held(files.curves), open_log(files.curves, first_step) as log:
         train(learner, batches(first_step), plan, hooks, log=log, console=console)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold the folder of a training: rank zero does so for all."""
+    with ExitStack() as stack:
+
+        def hold() -> None:
+            folder.mkdir(exist_ok=True)
+            stack.enter_context(held(folder))
+
+        on_rank_zero(hold)
+        yield
 
 
 def restore(learner: Learner[Any], files: TrainingFiles) -> int:

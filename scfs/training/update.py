@@ -24,12 +24,15 @@ def update(
     step whose scaled gradients overflow is skipped.
     """
     precision.unscale(optimizer)
-    gradients = Gradients(module.parameters())
+    gradients = Gradients(module.named_parameters())
     numbers, norms, overflowed = check_finite(
         values, gradients, step=step, remedy=remedy, may_overflow=precision.scales_loss
     )
     if overflowed:
         precision.skip(optimizer)
+    if precision.scales_loss:
+        numbers["skipped_steps"] = precision.num_skipped
+    if overflowed:
         return numbers, False
     gradients.clip(clip, clip_norm, norms)
     precision.step(optimizer)

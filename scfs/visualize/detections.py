@@ -12,6 +12,8 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from PIL import Image
 
+from scfs.runs.files import write_atomic
+
 # N objects of an image, H W height and width of the image, h w as it is drawn
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart; without black, which looks like
@@ -203,7 +205,8 @@ def _save(figure: Figure, path: Path) -> None:
     canvas = figure.canvas
     assert isinstance(canvas, FigureCanvasAgg)
     canvas.draw()
-    _with_palette(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")).save(path, optimize=True)
+    drawn = _with_palette(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
+    write_atomic(path, lambda file: drawn.save(file, "PNG", optimize=True))
 
 
 def _with_palette(image: Image.Image) -> Image.Image:

@@ -7,6 +7,8 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from scfs.runs.files import write_figure
+
 CELL, TITLE = 1.3, 9  # inches of an image in a grid; points of a title
 
 
@@ -41,5 +43,4 @@ def shortened(name: str, length: int) -> str:
 
 def save_figure(figure: Figure, path: Path, *, fit: bool = False, dpi: int = 110) -> None:
     """Write a picture, and its folder if necessary; fit: with all that is drawn outside its frame."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=dpi, bbox_inches="tight" if fit else None)
+    write_figure(path, figure, dpi=dpi, bbox_inches="tight" if fit else None)

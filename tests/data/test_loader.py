@@ -1,5 +1,11 @@
+import os
+import signal
+import time
+from multiprocessing import active_children
+
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from scfs.data.files import read_folder
 from scfs.data.loader import (
@@ -7,6 +13,7 @@ from scfs.data.loader import (
     ViewDataset,
     centre_loader,
     epoch_order,
+    load,
     num_workers,
     view_loader,
 )
@@ -134,3 +141,39 @@ def test_automatic_workers():
     assert 1 <= num_workers("auto", gpu) <= 8
     assert num_workers("auto", cpu) == max(1, num_cores() // 4)
     assert num_workers(3, cpu) == num_workers(3, gpu) == 3
+
+
+class FailingDataset(Dataset):
+    """In a worker, the sample 3 fails, and those after it take longer than a test may."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        if index == 3 and self.how == "memory":
+            raise MemoryError("no memory left")
+        if index == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if index > 3:
+            time.sleep(600)
+        return index
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ("memory", MemoryError, "no memory left"),
+        ("killed", UserError, r"worker \d+ (exited|is killed).*memory ran out"),
+    ],
+)
+def test_a_worker_that_fails_ends_the_others(how, error, message):
+    """They ignore SIGTERM, so that a cluster manager's does not end them before the run has saved its state."""
+    start, before = time.monotonic(), {*active_children()}
+    with pytest.raises(error, match=message):
+        list(load(FailingDataset(how), workers=3, pin=False, batch_size=1))
+    assert {*active_children()} <= before
+    assert time.monotonic() - start < 60
+    assert list(load(range(3), workers=1, pin=False, batch_size=1)) == [0, 1, 2]  # and torch's handler is back

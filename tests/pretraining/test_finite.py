@@ -64,7 +64,10 @@ def test_a_gradient_that_is_not_finite_changes_nothing(tiny, clip, value):
     learner.step([LoadedViews(make_batch(), [])], 3)
     before = copy.deepcopy(learner.state_dict())
     poison(learner, value)
-    with pytest.raises(UserError, match=r"The gradients became (inf|nan) at step 4, at a loss of .*lower optim.lr"):
+    message = (
+        r"The gradients of backbone.net.layer3.0.conv1.weight became (inf|nan) at step 4, at a loss of .*lower opt"
+    )
+    with pytest.raises(UserError, match=message):
         learner.step([LoadedViews(make_batch(), [])], 4)
     assert changed(learner, before) == []
 
@@ -108,7 +111,7 @@ def test_the_last_checkpoint_stays_intact(scfs, tiny_recipe, tmp_path, monkeypat
         patch.setattr(PretrainLearner, "step", step)
         code, _, err = scfs(*words)
     assert code == 2
-    assert f"The gradients became inf at step {at}" in err
+    assert f"The gradients of backbone.net.layer3.0.conv1.weight became inf at step {at}" in err
     assert err.count("\n") == 1
     assert checkpoint.load(tmp_path / "run" / "last.pt")["step"] == 4
     assert scfs("pretrain", tmp_path / "run", "--resume")[0] == 0
@@ -127,3 +130,39 @@ def test_spread_does_not_depend_on_micro_batches(tiny, micro_batches):
     assert expected["feature_spread"] > 0.01
     for name in ("feature_spread", "spread/view", "entropy/view", "loss"):
         assert found[name] == pytest.approx(expected[name], rel=1e-4), name
+
+
+def test_the_term_that_is_not_finite_is_named(tiny):
+    learner = make_learner(tiny())
+    with torch.no_grad():
+        [*learner.method.student.search_heads[1].parameters()][-1].fill_(math.nan)
+    with pytest.raises(NotFiniteError, match=r"The loss \(its term '.*layer3'\) became nan at step 0"):
+        learner.step([LoadedViews(make_batch(), [])], 0)
+
+
+@pytest.mark.parametrize("name", ["running_mean", "running_var"])
+def test_statistics_that_are_not_finite_are_never_saved(scfs, tiny_recipe, tmp_path, monkeypatch, name):
+    """NaN in the teacher's batch-norm statistics changes no loss, since it normalises by the batch."""
+    words = ("pretrain", tiny_recipe, "--run.folder", tmp_path / "run", "--run.checkpoint_every_steps", 2)
+    real = PretrainLearner.step
+
+    def step(learner, batch, number):
+        numbers = real(learner, batch, number)
+        if number == 3:
+            getattr(learner.method.teacher.backbone.net.bn1, name)[0] = math.nan
+        return numbers
+
+    monkeypatch.setattr(PretrainLearner, "step", step)
+    code, _, err = scfs(*words)
+    assert code == 2
+    assert f"teacher.backbone.net.bn1.{name} is not finite everywhere" in err
+    assert checkpoint.load(tmp_path / "run" / "last.pt")["step"] == 2
+
+
+def test_skipped_steps_are_counted(tiny):
+    learner = make_learner(tiny(), "float16")
+    learner.precision.scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+    assert learner.step([LoadedViews(make_batch(), [])], 0)["skipped_steps"] == 0
+    poison(learner, math.inf)
+    assert [learner.step([LoadedViews(make_batch(), [])], i)["skipped_steps"] for i in (1, 2)] == [1, 2]
+    assert "skipped_steps" not in make_learner(tiny()).step([LoadedViews(make_batch(), [])], 0)

@@ -1,4 +1,7 @@
 import errno
+import hashlib
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,111 @@ def test_missing_checkpoint(tmp_path):
 def test_a_removed_run_folder_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="Cannot write checkpoint"):
         checkpoint.save(tmp_path / "gone" / "run" / "last.pt", {"step": 1})
+
+
+def save_three(path):
+    for step in (1, 2, 3):
+        checkpoint.save_and_keep(path, {"step": step, "weights": torch.full((5000,), float(step))})
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_the_last_two_are_kept(tmp_path):
+    path = tmp_path / "last.pt"
+    save_three(path)
+    assert {p.name for p in tmp_path.iterdir()} == {"last.pt", "previous.pt", "checkpoints.json"}
+    assert [checkpoint.load(each)["step"] for each in (path, checkpoint.previous(path))] == [3, 2]
+    warnings = []
+    assert checkpoint.load_last(path, warnings.append)["step"] == 3
+    assert warnings == []
+    known = json.loads((tmp_path / "checkpoints.json").read_text())
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == known[0]
+
+
+@pytest.mark.parametrize("how", [damage, lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+def test_the_one_before_is_used_with_a_warning(tmp_path, how):
+    path = tmp_path / "last.pt"
+    save_three(path)
+    how(path)
+    warnings = []
+    assert checkpoint.load_last(path, warnings.append)["step"] == 2
+    assert len(warnings) == 1
+    assert "resuming from the checkpoint before it" in warnings[0]
+    damage(checkpoint.previous(path))
+    with pytest.raises(UserError, match=r"damaged|cut short"):
+        checkpoint.load_last(path, warnings.append)
+
+
+def test_a_checkpoint_of_another_run_is_noticed(tmp_path):
+    """It is whole, but its SHA-256 is not one that this run recorded."""
+    path = tmp_path / "last.pt"
+    save_three(path)
+    checkpoint.save(path, {"step": 9})
+    warnings = []
+    assert checkpoint.load_last(path, warnings.append)["step"] == 2
+    assert "its SHA-256 differs" in warnings[0]
+
+
+@pytest.mark.parametrize("moment", ["digests", "kept", "place"])
+def test_wherever_the_machine_stops_both_are_whole(tmp_path, monkeypatch, moment):
+    path = tmp_path / "last.pt"
+    save_three(path)
+
+    class Off(BaseException):
+        pass
+
+    def stop(*_, **__):
+        raise Off
+
+    with monkeypatch.context() as patch:
+        if moment == "place":
+            real = Path.replace
+            patch.setattr(Path, "replace", lambda self, to: stop() if to == path else real(self, to))
+        else:
+            patch.setattr(checkpoint, {"digests": "write_json", "kept": "_keep"}[moment], stop)
+        with pytest.raises(Off):
+            checkpoint.save_and_keep(path, {"step": 4})
+    warnings = []
+    assert checkpoint.load_last(path, warnings.append)["step"] == 3
+    assert warnings == []
+
+
+def test_the_true_reason_of_a_full_disk(tmp_path, monkeypatch):
+    """torch hides it: the error comes from the file."""
+    real = os.fdopen
+
+    class Full:
+        def __init__(self, file):
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def write(self, data):
+            if len(data) > 1000:
+                raise OSError(errno.EDQUOT, "Disk quota exceeded")
+            return self.file.write(data)
+
+        def flush(self):
+            self.file.flush()
+
+        def fileno(self):
+            return self.file.fileno()
+
+    monkeypatch.setattr(os, "fdopen", lambda *args, **options: Full(real(*args, **options)))
+    with pytest.raises(UserError, match="Disk quota exceeded"):
+        checkpoint.save(tmp_path / "last.pt", CONTENT)
+
+
+def test_nothing_that_is_not_finite_is_saved(tmp_path):
+    content = {"networks": [{"w": torch.ones(2)}, {"w": torch.tensor([1.0, float("nan")])}]}
+    with pytest.raises(UserError, match=r"networks\.1\.w is not finite"):
+        checkpoint.save(tmp_path / "last.pt", content)
+    assert not any(tmp_path.iterdir())

@@ -53,7 +53,7 @@ def test_a_frozen_layer_may_be_trained_later(name):
 
 
 def clip(net, how, max_norm):
-    found = Gradients(net.parameters())
+    found = Gradients(net.named_parameters())
     checked = check_finite({"loss": torch.tensor(1.0)}, found, step=0, remedy="none")
     found.clip(how, max_norm, checked.norms)
 

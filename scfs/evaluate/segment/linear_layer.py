@@ -86,7 +86,7 @@ class LayerLearner:
         loss = F.cross_entropy(logits, labels.long(), ignore_index=VOID, reduction="sum") / count
         self.optimizer.zero_grad()
         loss.backward()
-        gradients = Gradients(self.layer.parameters())
+        gradients = Gradients(self.layer.named_parameters())
         numbers, *_ = check_finite({"loss": loss.detach()}, gradients, step=step, remedy="lower --lr")
         self.optimizer.step()
         return numbers | {"lr": rate}

@@ -1,0 +1,1 @@
+"""Breaks runs on purpose and counts what survives: `make faults`."""

@@ -1,0 +1,71 @@
+"""python -m faults [--only WORDS ...] [--tries N] [--seed N] [--write PAGE]: break runs and print what survived."""
+
+import argparse
+import random
+import shutil
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+
+from faults import files, processes
+from faults.launch import Outcome
+from scfs.markdown import markdown_table
+
+HEAD = ("fault", "tries", "survived", "steps lost", "seconds to the end")
+MARK = "<!-- table -->"
+Fault = Callable[[Path, random.Random], Outcome]
+FAULTS: dict[str, tuple[int, Fault]] = {**processes.FAULTS, **files.FAULTS}
+
+
+def try_fault(name: str, tries: int, seed: int) -> list[Outcome]:
+    """Try a fault several times, each in a folder of its own."""
+    root, outcomes = Path(mkdtemp(prefix="faults-")), []
+    for number in range(tries):
+        outcome = FAULTS[name][1](root / f"try-{number}", random.Random(f"{seed} {name} {number}"))
+        print(f"  {'ok' if outcome.survived else 'LOST'}  {outcome.note}", flush=True)
+        outcomes.append(outcome)
+    shutil.rmtree(root, ignore_errors=True)
+    return outcomes
+
+
+def line(name: str, outcomes: list[Outcome]) -> list[str]:
+    """A row of the table."""
+    lost = [each.steps_lost for each in outcomes if each.steps_lost is not None]
+    seconds = [each.seconds for each in outcomes if each.seconds is not None]
+    return [
+        name,
+        str(len(outcomes)),
+        str(sum(each.survived for each in outcomes)),
+        f"{max(lost)} at most" if lost else "",
+        f"{statistics.median(seconds):.1f} (at most {max(seconds):.1f})" if seconds else "",
+    ]
+
+
+def main() -> int:
+    """Try all faults, or some; the exit code is 1 if one was not survived."""
+    parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
+    parser.add_argument("--only", nargs="*", default=[], help="faults whose names have one of these words")
+    parser.add_argument("--tries", type=int, help="of each fault; without it, as in the table")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", type=Path, help="page whose table is replaced")
+    args = parser.parse_args()
+    lines, survived = [], True
+    for name, (tries, _) in FAULTS.items():
+        if args.only and not any(word in name for word in args.only):
+            continue
+        print(name, flush=True)
+        outcomes = try_fault(name, args.tries or tries, args.seed)
+        survived &= all(each.survived for each in outcomes)
+        lines.append(line(name, outcomes))
+    table = markdown_table(HEAD, lines)
+    print(table)
+    if args.write:
+        before, _, rest = args.write.read_text(encoding="utf-8").partition(MARK)
+        _, _, after = rest.partition(MARK)
+        args.write.write_text(f"{before}{MARK}\n\n{table}\n\n{MARK}{after}", encoding="utf-8")
+    return 0 if survived else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
