@@ -76,7 +76,7 @@ def linked_files(folder: Path, _: random.Random) -> Outcome:
     run = _begun(folder)
     victim = folder.parent / f"{folder.name}-start-up-file"
     victim.write_text("mine\n")
-    kept = ("last.pt", "previous.pt", "settings.toml", "checkpoints.json", "environment.json")
+    kept = ("last.pt", "last.previous.pt", "settings.toml", "checkpoints.json", "environment.json")
     names = [path.name for path in folder.iterdir() if path.is_file() and path.name not in kept]
     for name in names:
         (folder / name).unlink()

@@ -15,7 +15,7 @@ from scfs.errors import UserError
 from scfs.runs.files import limit_that_stopped, read_json, write_atomic, write_json
 
 FORMAT = 1
-DIGESTS = "checkpoints.json"  # SHA-256 of the newest checkpoints of a folder
+DIGESTS = "checkpoints.json"  # SHA-256 of the newest checkpoints of a folder, by name
 NUM_DIGESTS = 3  # that are remembered: the one being written, the last and the previous one
 
 
@@ -25,15 +25,16 @@ def save(path: Path, content: dict[str, Any]) -> None:
 
 
 def save_and_keep(path: Path, content: dict[str, Any]) -> None:
-    """Write a run's last checkpoint, and keep the one before it as `previous`.
+    """Write a run's last checkpoint, and keep the one before it under the name `previous` gives.
 
     SHA-256 digests are recorded before the files change places: whenever the machine stops, the digests of both files
     are known, and both are complete.
     """
 
     def before(digest: str) -> None:
-        known = read_json(path.with_name(DIGESTS), [])
-        write_json(path.with_name(DIGESTS), [digest, *(each for each in known if each != digest)][:NUM_DIGESTS])
+        recorded = read_json(path.with_name(DIGESTS), {})
+        known = [digest, *(each for each in recorded.get(path.name, []) if each != digest)]
+        write_json(path.with_name(DIGESTS), recorded | {path.name: known[:NUM_DIGESTS]})
         if path.exists():
             _keep(path, previous(path))
 
@@ -42,7 +43,7 @@ def save_and_keep(path: Path, content: dict[str, Any]) -> None:
 
 def previous(path: Path) -> Path:
     """Where the checkpoint before the last one is kept."""
-    return path.with_name(f"previous{path.suffix}")
+    return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
 def exists(path: Path) -> bool:
@@ -76,7 +77,7 @@ def load_last(path: Path, warn: Callable[[str], object]) -> dict[str, Any] | Non
     problems = []
     for candidate in candidates:
         try:
-            content = _load_recorded(candidate)
+            content = _load_recorded(candidate, known=read_json(path.with_name(DIGESTS), {}).get(path.name, []))
         except UserError as error:
             problems.append(str(error))
             continue
@@ -89,9 +90,9 @@ def load_last(path: Path, warn: Callable[[str], object]) -> dict[str, Any] | Non
     return None
 
 
-def _load_recorded(path: Path) -> dict[str, Any]:
+def _load_recorded(path: Path, *, known: list[str]) -> dict[str, Any]:
     """A checkpoint whose SHA-256 is one of those that the run recorded, if it recorded any."""
-    content, known = load(path), read_json(path.with_name(DIGESTS), [])
+    content = load(path)
     if known and _digest(path) not in known:
         raise UserError(f"Checkpoint {path} is not the one that the run saved (its SHA-256 differs); use another copy.")
     return content

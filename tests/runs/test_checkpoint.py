@@ -92,12 +92,12 @@ def damage(path):
 def test_the_last_two_are_kept(tmp_path):
     path = tmp_path / "last.pt"
     save_three(path)
-    assert {p.name for p in tmp_path.iterdir()} == {"last.pt", "previous.pt", "checkpoints.json"}
+    assert {p.name for p in tmp_path.iterdir()} == {"last.pt", "last.previous.pt", "checkpoints.json"}
     assert [checkpoint.load(each)["step"] for each in (path, checkpoint.previous(path))] == [3, 2]
     warnings = []
     assert checkpoint.load_last(path, warnings.append)["step"] == 3
     assert warnings == []
-    known = json.loads((tmp_path / "checkpoints.json").read_text())
+    known = json.loads((tmp_path / "checkpoints.json").read_text())["last.pt"]
     assert hashlib.sha256(path.read_bytes()).hexdigest() == known[0]
 
 
@@ -184,3 +184,10 @@ def test_nothing_that_is_not_finite_is_saved(tmp_path):
     with pytest.raises(UserError, match=r"networks\.1\.w is not finite"):
         checkpoint.save(tmp_path / "last.pt", content)
     assert not any(tmp_path.iterdir())
+
+
+def test_other_files_of_the_folder_are_not_mistaken_for_the_one_before(tmp_path):
+    save_three(tmp_path / "last.pt")
+    assert checkpoint.load_last(tmp_path / "linear_state.pt", print) is None
+    checkpoint.save(tmp_path / "linear_state.pt", {"step": 7})
+    assert checkpoint.load_last(tmp_path / "linear_state.pt", print)["step"] == 7
