@@ -223,6 +223,7 @@ class RunSettings(Settings):
     loggers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(as_names)] = Field(
         (), description="also log to these (optional dependencies)"
     )
+    on_collapse: Literal["warn", "stop"] = Field("warn", description="what to do at a sign of collapse")
     log_every_steps: Positive = 10
     knn_every_epochs: Count = Field(
         10, description="epochs between online RankMe and k-NN, also done at the start and the end; 0: never"

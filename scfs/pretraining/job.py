@@ -190,6 +190,8 @@ def _watch(run: PreparedRun, folder: Path) -> Watch:
         for line in unreadables.check((done - 1) // run.steps_per_epoch + 1, unreadable, total):
             display.note(line, style="yellow")
         for warning in health.check(done, numbers):
+            if run.config.run.on_collapse == "stop":
+                raise UserError(f"Stopped at step {done} (run.on_collapse): {warning}")
             display.note(f"Warning at step {done}: {warning}", style="bold yellow")
 
     return watch

@@ -13,8 +13,14 @@ PATIENCE = 0.1  # fraction of the run before the first check: every run starts n
 FLAT = 0.8  # fraction of a head's outputs that the teacher uses, exp(entropy) / K; a third at random weights and 0.04
 CERTAIN = 0.02  # entropy of a head, as a fraction of ln K
 MIN_SPREAD = 0.02
+MIN_DIRECTIONS = 1.5  # along which features vary
+MIN_INFORMATION = 0.002  # of the teacher's output about the image, as a fraction of ln K
+ABOVE_UNIFORM = 1.5  # times the loss of a uniform guess, ln K
+EQUAL = 0.99999  # cosine of the student's and the teacher's features
 
-COLLAPSE, SAME, CONSTANT, FLAT_HEAD = "collapse", "spread", "constant", "flat"  # kinds, worst first
+# Kinds, worst first.
+COLLAPSE, LINE, SAME, CONSTANT, ABOVE = "collapse", "line", "spread", "constant", "above uniform"
+UNINFORMATIVE, FLAT_HEAD, SAME_NETWORK, FROZEN_TEACHER = "uninformative", "flat", "same network", "frozen teacher"
 
 
 class Finding(NamedTuple):
@@ -55,6 +61,34 @@ def findings(means: Mapping[str, float], num_outputs: Callable[[str], int | None
             "is collapsing. Lower optim.lr, lengthen optim.warmup_epochs or, with method.targets = 'teacher', "
             "raise method.momentum.",
         )
+    elif means.get("feature_directions", math.inf) < MIN_DIRECTIONS:
+        yield Finding(
+            LINE,
+            "",
+            f"the features of all images lie on a line (they vary along {means['feature_directions']:.1f} directions): "
+            "the network is collapsing. Lower optim.lr, lengthen optim.warmup_epochs, and check that images differ.",
+        )
+    yield from _teacher_findings(means)
+
+
+def _teacher_findings(means: Mapping[str, float]) -> Iterator[Finding]:
+    """Teachers that do not follow the student at a distance; `agreement` is logged if the teacher gives the targets."""
+    if "agreement" not in means:
+        return
+    if means["agreement"] > EQUAL:
+        yield Finding(
+            SAME_NETWORK,
+            "",
+            f"the teacher's features are those of the student (cosine {means['agreement']:.6f}), so that it teaches "
+            "nothing that the student does not know. Raise method.momentum, or optim.lr if the student stands still.",
+        )
+    if means.get("momentum") == 1.0:  # a schedule that ends at 1 stays below it
+        yield Finding(
+            FROZEN_TEACHER,
+            "",
+            "the teacher does not move (momentum 1): the student only learns to imitate what it was at the start. "
+            "Lower method.momentum.",
+        )
 
 
 def _softmax_findings(term: str, outputs: int, means: Mapping[str, float]) -> Iterator[Finding]:
@@ -62,6 +96,13 @@ def _softmax_findings(term: str, outputs: int, means: Mapping[str, float]) -> It
         return
     log_k, loss = math.log(outputs), means[f"loss/{term}"]
     used = math.exp((entropy - 1) * log_k)
+    if "/" not in term and loss > ABOVE_UNIFORM * log_k:  # those at layers are scaled by their weight
+        yield Finding(
+            ABOVE,
+            term,
+            f"the loss of '{term}' is {loss:.2f}, far above that of a uniform guess (ln K = {log_k:.2f}): training "
+            "diverges. Lower optim.lr or lengthen optim.warmup_epochs.",
+        )
     if used > FLAT:
         yield Finding(
             FLAT_HEAD,
@@ -77,3 +118,17 @@ def _softmax_findings(term: str, outputs: int, means: Mapping[str, float]) -> It
             f"the loss of '{term}' is almost 0 ({loss:.3f}): one output wins for every image. "
             "Raise method.teacher_temp, or lower method.center_momentum so that the center follows faster.",
         )
+    elif used <= FLAT and _information(term, log_k, entropy, means) < MIN_INFORMATION:
+        yield Finding(
+            UNINFORMATIVE,
+            term,
+            f"the head of '{term}' says nothing about the image: the teacher's output is the same "
+            f"{means[f'used/{term}']:.0f} of {outputs} outputs for all. Lower method.center_momentum so that the "
+            "center follows faster, lower optim.lr, or choose method.centering = 'sinkhorn'.",
+        )
+
+
+def _information(term: str, log_k: float, entropy: float, means: Mapping[str, float]) -> float:
+    """Mutual information of image and output, as a fraction of ln K: how far outputs are from the batch's mean (KL)."""
+    used = means.get(f"used/{term}")
+    return math.inf if used is None else math.log(max(used, 1.0)) / log_k - entropy

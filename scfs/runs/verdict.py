@@ -4,7 +4,21 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from scfs.runs.findings import COLLAPSE, CONSTANT, FLAT_HEAD, SAME, WINDOW, Finding, findings, first_check
+from scfs.runs.findings import (
+    ABOVE,
+    COLLAPSE,
+    CONSTANT,
+    FLAT_HEAD,
+    FROZEN_TEACHER,
+    LINE,
+    SAME,
+    SAME_NETWORK,
+    UNINFORMATIVE,
+    WINDOW,
+    Finding,
+    findings,
+    first_check,
+)
 from scfs.runs.metric import PER_CENT, Metric
 from scfs.runs.metrics_log import logged_metrics
 
@@ -18,10 +32,18 @@ SHRUNK = 0.5  # times the effective rank at the start: the features lose dimensi
 
 HEADLINES = {
     COLLAPSE: "Collapsed",
+    LINE: "Collapsed",
     SAME: "A head has collapsed",
     CONSTANT: "A head has collapsed",
+    ABOVE: "Diverged",
+    UNINFORMATIVE: "A head has collapsed",
     FLAT_HEAD: "Flat head",
+    SAME_NETWORK: "The teacher is the student",
+    FROZEN_TEACHER: "The teacher does not move",
 }
+
+
+MILD = (FLAT_HEAD, SAME_NETWORK, FROZEN_TEACHER)
 
 
 class Warned(NamedTuple):
@@ -96,7 +118,7 @@ def _collapsed(steps: Sequence[Row], num_outputs: Callable[[str], int | None]) -
     order = [*HEADLINES]
     found = sorted(findings(means_at(steps, len(steps) - 1), num_outputs), key=lambda each: order.index(each.kind))
     for kind, _, message in found:
-        yield _Judged("caution" if kind == FLAT_HEAD else "bad", HEADLINES[kind], f"At the end {message}")
+        yield _Judged("caution" if kind in MILD else "bad", HEADLINES[kind], f"At the end {message}")
 
 
 def _unfinished(steps: Sequence[Row], total: int) -> Iterator[_Judged]:

@@ -14,6 +14,11 @@ HEALTHY = {
     "entropy/search/layer4": 0.7,
     "spread/search/layer4": 0.5,
     "feature_spread": 0.5,
+    "feature_directions": 8.0,
+    "used/view": 0.95 * K,
+    "used/search/layer4": 0.9 * K,
+    "agreement": 0.9,
+    "momentum": 0.996,
 }
 
 
@@ -35,6 +40,11 @@ def test_a_healthy_run_gets_no_warnings():
         ({"feature_spread": 0.005}, ["collapsing", "optim.lr"]),
         ({"spread/view": 0.005}, ["head of 'view'", "same output for all images"]),
         ({"loss/view": 0.01, "entropy/view": 0.0}, ["'view'", "one output wins", "center_momentum"]),
+        ({"loss/view": 1.6 * math.log(K)}, ["'view'", "above that of a uniform guess", "optim.lr"]),
+        ({"used/view": K**0.8}, ["'view' says nothing about the image", "center_momentum"]),
+        ({"feature_directions": 1.1}, ["lie on a line", "check that images differ"]),
+        ({"agreement": 0.999999}, ["teacher's features are those of the student", "method.momentum"]),
+        ({"momentum": 1.0}, ["teacher does not move", "Lower method.momentum"]),
     ],
 )
 def test_each_kind_of_collapse_is_reported_once_with_a_remedy(numbers, words):
@@ -50,7 +60,8 @@ def test_with_a_sharp_teacher_the_loss_may_exceed_ln_k():
 
 def test_flat_does_not_depend_on_the_number_of_outputs():
     """Random weights at the paper's temperature have an entropy of 0.96 with 65,536 outputs: not flat."""
-    assert warnings(outputs=65536, **{"entropy/view": 0.964}) == []
+    used = {"used/view": 65000, "used/search/layer4": 60000}
+    assert warnings(outputs=65536, **{"entropy/view": 0.964, **used}) == []
     assert warnings(outputs=64, **{"entropy/view": 0.964}) != []
 
 
@@ -69,3 +80,18 @@ def test_recovery_after_the_start_gives_no_warning():
     for step in range(1, 300):
         found += health.check(step, {**HEALTHY, "feature_spread": 0.0 if step < 70 else 0.5})
     assert found == []
+
+
+def test_a_momentum_that_rises_to_1_is_no_frozen_teacher():
+    assert warnings(momentum=1 - 1e-12) == []
+
+
+def test_one_dead_head_is_not_hidden_by_healthy_ones():
+    ((_, text),) = warnings(**{"used/search/layer4": K**0.7, "entropy/search/layer4": 0.7})
+    assert "search/layer4" in text
+
+
+def test_networks_whose_student_gives_the_targets_have_no_teacher_to_judge():
+    numbers = {name: value for name, value in HEALTHY.items() if name != "agreement"} | {"momentum": 1.0}
+    health = Health(1000, lambda _: K)
+    assert [text for step in range(1, 200) for text in health.check(step, numbers)] == []
