@@ -13,7 +13,7 @@ from scfs.data.annotations import Objects
 from scfs.data.decode import Unreadable
 from scfs.data.loader import derive_seed
 from scfs.data.sources import AnnotatedSource, Source
-from scfs.data.unreadable import readable_image
+from scfs.data.unreadable import first_readable, reading
 
 # N objects of an image, H W height and width of the image
 
@@ -45,13 +45,14 @@ class AnnotatedDataset(Dataset[Any]):
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[AnnotatedImage, str]:
         epoch, index = key
-        image, found, unreadable = readable_image(self.source, index)
-        objects = self.source.objects(found)
-        masks = self.source.masks(found) if self.with_masks else None
-        annotated = _as_tensors(image, objects, masks)
+        annotated, _, unreadable = first_readable(self.source, index, self._annotated)
         if derive_seed(self.seed, epoch, index) % 2:
             annotated = flipped(annotated)
         return annotated, "".join(unreadable[:1])
+
+    def _annotated(self, image: Image.Image, index: int) -> AnnotatedImage:
+        masks = self.source.masks(index) if self.with_masks else None
+        return _as_tensors(image, self.source.objects(index), masks)
 
 
 def _as_tensors(image: Image.Image, objects: Objects, masks: Any) -> AnnotatedImage:
@@ -107,6 +108,7 @@ class ScoredDataset(Dataset[ScoredImage]):
     def __getitem__(self, item: int) -> ScoredImage:
         index = self.indices[item]
         try:
-            return ScoredImage(index, image_tensor(self.source.image(index)), "")
+            with reading(self.source, index):
+                return ScoredImage(index, image_tensor(self.source.image(index)), "")
         except Unreadable as error:
             return ScoredImage(index, torch.zeros(3, 1, 1, dtype=torch.uint8), str(error))
