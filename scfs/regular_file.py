@@ -11,7 +11,6 @@ KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
 }
 
 
@@ -43,7 +42,8 @@ def read_regular(path: str | Path, *, limit: int) -> bytes:
 
 def _size(status: os.stat_result, path: str | Path) -> int:
     if not stat.S_ISREG(status.st_mode):
-        kind = KINDS.get(stat.S_IFMT(status.st_mode), "no file")
-        code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
-        raise OSError(code, f"it is {kind}, not a file", str(path))
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        kind = KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
     return status.st_size

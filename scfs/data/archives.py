@@ -5,6 +5,7 @@ import glob
 import os
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ TAR, PARQUET = ".tar", ".parquet"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 VAL_WORDS = ({"val", "valid", "validation", "dev"}, {"test", "testing", "eval"})  # the first group found is used
 TRAIN_WORDS = {"train", "training"}
+BRACES = re.compile(r"\{([^{}]*)\}")
+MAX_FILES, MAX_DIGITS = 1_000_000, 50  # that a pattern may name; of a number in it
 SUBFOLDERS = ("", "data", "train", "val", "valid", "validation", "test")  # of a folder, that may hold archives
 
 
@@ -36,7 +39,10 @@ def expand(pattern: str) -> list[str]:
     paths: list[str] = []
     plain = os.path.expanduser(pattern)  # noqa: PTH111 - a pattern is not a path
     for name in [glob.escape(plain)] if Path(plain).is_file() else _expand_braces(plain):
-        paths += sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else [name]  # noqa: PTH207
+        found = glob.iglob(name, recursive=True) if glob.has_magic(name) else [name]  # noqa: PTH207
+        paths += sorted(islice(found, MAX_FILES + 1 - len(paths)))
+        if len(paths) > MAX_FILES:
+            raise UserError(f"{_shortened(pattern)} names more than {MAX_FILES:,} files; give a narrower pattern.")
     if not paths:
         raise UserError(f"No file matches {pattern}; check the pattern.")
     if absent := [path for path in paths if not Path(path).is_file()]:
@@ -77,15 +83,35 @@ def number_classes(
 
 
 def _expand_braces(pattern: str) -> list[str]:
-    if (match := re.search(r"\{([^{}]*)\}", pattern)) is None:
-        return [pattern]
+    names, has_braces = [pattern], True
+    while has_braces:
+        expanded = [_expand_first(name, MAX_FILES // len(names)) for name in names]
+        if any(each is None for each in expanded) or sum(map(len, filter(None, expanded))) > MAX_FILES:
+            raise UserError(f"{_shortened(pattern)} names more than {MAX_FILES:,} files; check the numbers in braces.")
+        names = [name for each in expanded for name in each or []]
+        has_braces = any(BRACES.search(name) for name in names)
+    return names
+
+
+def _expand_first(name: str, most: int) -> list[str] | None:
+    """A name for each choice in its first braces, the innermost; None if there are more than `most`."""
+    if (match := BRACES.search(name)) is None:
+        return [name]
     if span := re.fullmatch(r"(\d+)\.\.(\d+)", match[1]):
         first, last = span.groups()
         width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+        if max(len(first), len(last)) > MAX_DIGITS or int(last) - int(first) >= most:
+            return None
         choices = [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
     else:
         choices = match[1].split(",")
-    return [done for c in choices for done in _expand_braces(pattern[: match.start()] + c + pattern[match.end() :])]
+    return (
+        [name[: match.start()] + choice + name[match.end() :] for choice in choices] if len(choices) <= most else None
+    )
+
+
+def _shortened(pattern: str) -> str:
+    return pattern if len(pattern) <= 200 else f"{pattern[:200]}..."
 
 
 def _archives_of(folder: Path) -> list[str]:
@@ -96,7 +122,7 @@ def _archives_of(folder: Path) -> list[str]:
             name = entry.name.lower()
             if name.endswith(SUFFIXES):
                 return []
-            if is_archive(name) and not name.startswith("."):
+            if is_archive(name) and not name.startswith(".") and entry.is_file():
                 found.append(entry.path)
             has_folders = has_folders or entry.is_dir()
     return [path for path in found if path.lower().endswith(PARQUET) or not has_folders]

@@ -37,7 +37,7 @@ def reading(source: Source, index: int) -> Iterator[None]:
     except Exception as error:
         if out_of_memory(error):
             raise
-        raise Unreadable(source.name(index), reason_of(error)) from error
+        raise Unreadable(source.name(index), f"{type(error).__name__}: {reason_of(error)}") from error
 
 
 def readable_image(source: Source, index: int) -> tuple[Image.Image, int, list[str]]:
