@@ -12,12 +12,13 @@ ARROWS = {
     "": {"errors", "api"},
     "commands": set(),
     "process": set(),
-    "console": set(),
+    "console": {"printable"},
+    "printable": set(),
     "flags": {"commands", "recipe"},
     "completion": {"commands", "flags", "recipes"},
     "recipes": {"recipe", "runs.auto_choices"},
     "__main__": {"cli"},
-    "cli": {"", "commands", "flags", "recipe", "recipes", "console", "process"},  # and jobs, by the table
+    "cli": {"", "commands", "flags", "recipe", "recipes", "console", "process", "printable"},  # and jobs, by the table
     "api": {
         *("config", "recipe", "recipes", "console", "method", "pretraining", "pretrained", "evaluate", "visualize"),
         *("exporting", "runs.metric"),
@@ -36,7 +37,7 @@ ARROWS = {
     "distributed": set(),
     "method": {"view_batch"},
     "backbones": {"preprocessing", "weights", "runs.backbone_record"},
-    "data": {"distributed", "preprocessing", "view_batch", "runs.files", "regular_file"},
+    "data": {"distributed", "preprocessing", "view_batch", "runs.files", "regular_file", "printable"},
     "runs": {"", "distributed"},
     "training": {"runs", "distributed", "process"},
     "evaluate": {

@@ -12,6 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from scfs.data.image_limits import MAX_PIXELS as MAX_PIXELS
 from scfs.data.image_limits import TimedBytes, check_header, max_encoded
 from scfs.data.paths import readable
+from scfs.printable import one_line
 from scfs.regular_file import read_regular
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class Unreadable(Exception):  # noqa: N818 - neither the user's mistake nor ours
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
-        return readable(f"Cannot read image {self.name}: {self.reason}" if self.reason else self.name)
+        return one_line(readable(f"Cannot read image {self.name}: {self.reason}" if self.reason else self.name))
 
 
 def decode(data: bytes | str | Path, *, name: str = "", max_pixels: int = MAX_PIXELS) -> Image.Image:

@@ -162,6 +162,6 @@ def _print_paths(console: Console, run: Path, summary: str) -> None:
         "attention maps": run / "report" / "attention.png",
         "report": run / "report" / "index.html",
     }
-    console.print(f"\n[bold]{summary}[/bold]", highlight=False, soft_wrap=True)
+    console.print(f"\n{summary}", style="bold", highlight=False, soft_wrap=True)
     for name, path in lines.items():
         console.print(f"{name:15} {path}", highlight=False, soft_wrap=True)
