@@ -38,6 +38,7 @@ ARROWS = {
     "method": {"view_batch"},
     "backbones": {"preprocessing", "weights", "runs.backbone_record"},
     "data": {"distributed", "preprocessing", "view_batch", "runs.files", "regular_file", "printable"},
+    "data_check": {"config", "data", "runs.files", "distributed"},
     "runs": {"", "distributed"},
     "training": {"runs", "distributed", "process"},
     "evaluate": {

@@ -17,6 +17,8 @@ from scfs.data.unreadable import first_readable, reading
 
 # N objects of an image, H W height and width of the image
 
+MAX_RATIO = 100  # of the sides of an image
+
 
 class AnnotatedImage(NamedTuple):
     """An image with the objects that a detector is trained to find."""
@@ -66,7 +68,9 @@ def _as_tensors(image: Image.Image, objects: Objects, masks: Any) -> AnnotatedIm
 
 
 def image_tensor(image: Image.Image) -> Tensor:
-    """(3, H, W) uint8."""
+    """(3, H, W) uint8; a `ValueError` for a line of pixels, of which nothing is left at the size of a detector."""
+    if max(image.size) > MAX_RATIO * min(image.size):
+        raise ValueError(f"{image.width} x {image.height} pixels are too narrow for a detector")
     return torch.from_numpy(np.array(image)).movedim(-1, 0).contiguous()
 
 

@@ -1,7 +1,9 @@
+import errno
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from scfs.data.image_limits import CUT_SHORT, TimedBytes, TooExpensive, check_header, max_encoded
 from scfs.data.image_limits import MAX_PIXELS as MAX_PIXELS
-from scfs.data.image_limits import TimedBytes, check_header, max_encoded
 from scfs.data.paths import readable
 from scfs.printable import one_line
 from scfs.regular_file import read_regular
@@ -32,12 +34,20 @@ TURNS = {
 }
 
 
+class Fault(Enum):
+    """Why an image cannot be read, roughly."""
+
+    DAMAGED = "damaged"  # also missing, or not an image
+    CUT_SHORT = "cut short"
+    TOO_LARGE = "too large"  # to decode
+
+
 class Unreadable(Exception):  # noqa: N818 - neither the user's mistake nor ours
     """One image cannot be read: damaged, cut short, too large or missing. The others may be fine."""
 
-    def __init__(self, name: str, reason: str = ""):
-        super().__init__(name, reason)  # both, so that it survives pickling
-        self.name, self.reason = name, reason
+    def __init__(self, name: str, reason: str = "", fault: Fault = Fault.DAMAGED):
+        super().__init__(name, reason, fault)  # all, so that it survives pickling
+        self.name, self.reason, self.fault = name, reason, fault
 
     def __str__(self) -> str:
         return one_line(readable(f"Cannot read image {self.name}: {self.reason}" if self.reason else self.name))
@@ -68,7 +78,7 @@ def _decode(data: bytes | str | Path, convert: Callable[[Image.Image], T], name:
             image.load()
             return convert(image)
     except Exception as error:  # on damaged files Pillow raises nearly anything
-        raise Unreadable(name, reason_of(error)) from None
+        raise Unreadable(name, reason_of(error), _fault(error)) from None
 
 
 def _upright_rgb(image: Image.Image) -> Image.Image:
@@ -127,6 +137,12 @@ def _scaled(levels: NDArray[np.generic], tops: tuple[int, ...]) -> Image.Image:
     return Image.fromarray(grey)
 
 
+def _fault(error: Exception) -> Fault:
+    if isinstance(error, TooExpensive) or (isinstance(error, OSError) and error.errno == errno.EFBIG):
+        return Fault.TOO_LARGE
+    return Fault.CUT_SHORT if reason_of(error) == CUT_SHORT else Fault.DAMAGED
+
+
 def reason_of(error: Exception) -> str:
     """Why an image cannot be read, in a few words without memory addresses."""
     if isinstance(error, UnidentifiedImageError):
@@ -134,4 +150,4 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno:
         return error.strerror or os.strerror(error.errno)
     text = str(error).strip().splitlines() or [type(error).__name__]
-    return "the file is cut short" if "truncated" in text[0].lower() else text[0]
+    return CUT_SHORT if "truncated" in text[0].lower() else text[0]

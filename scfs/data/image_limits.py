@@ -14,14 +14,19 @@ MAX_SCANS = 64
 MAX_SCANNED = 16  # scans of an image with as many pixels as are allowed
 MAX_SECONDS = 60.0  # of processor time, so that a busy machine refuses no image that an idle one reads
 
+CUT_SHORT = "the file is cut short"
 PNG_END = b"IEND\xaeB`\x82"
 SCAN = b"\xff\xda"
 MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")  # neither a byte of a scan nor a restart inside one
 TILE_WIDTH, TILE_LENGTH, BITS_PER_SAMPLE, SAMPLES_PER_PIXEL = 322, 323, 258, 277
 
 
+class TooExpensive(ValueError):  # noqa: N818 - of one image; the others may be fine
+    """An image that takes more memory or time to decode than one image may."""
+
+
 class TimedBytes(io.BytesIO):
-    """Bytes that raise a `ValueError` when they are read after the time for one image is over.
+    """Bytes that raise `TooExpensive` when they are read after the time for one image is over.
 
     Decoders read blocks of 64 kB or less, and what one block can cost is limited by `check_header`.
     """
@@ -33,7 +38,7 @@ class TimedBytes(io.BytesIO):
     def read(self, size: int | None = -1, /) -> bytes:
         """The next bytes."""
         if time.thread_time() > self.end:
-            raise ValueError(f"it takes more than {self.seconds:g} seconds to decode")
+            raise TooExpensive(f"it takes more than {self.seconds:g} seconds to decode")
         return super().read(size)
 
 
@@ -43,21 +48,21 @@ def max_encoded(max_pixels: int) -> int:
 
 
 def check_header(image: Image.Image, encoded: bytes, max_pixels: int) -> None:
-    """Raise a `ValueError` if an opened image is cut short or costs too much, before any pixel is decoded."""
+    """Raise a `ValueError` if an opened image is cut short or `TooExpensive`, before any pixel is decoded."""
     num_pixels = image.width * image.height
     if num_pixels > max_pixels:
-        raise ValueError(f"{image.width} x {image.height} is more than {max_pixels} pixels")
+        raise TooExpensive(f"{image.width} x {image.height} is more than {max_pixels} pixels")
     limit = max(4 * max_pixels, MIN_LIMIT)
     if num_pixels * BYTES_PER_PIXEL.get(image.mode, 4) > limit:
-        raise ValueError(f"{image.width} x {image.height} pixels of mode {image.mode} are more than {limit} bytes")
+        raise TooExpensive(f"{image.width} x {image.height} pixels of mode {image.mode} are more than {limit} bytes")
     if image.format == "PNG" and encoded.rfind(PNG_END) < 0:  # which Pillow does not always notice
-        raise ValueError("the file is cut short")
+        raise ValueError(CUT_SHORT)
     if image.format == "TIFF" and (size := _tiled_bytes(image)) > limit:
-        raise ValueError(f"its tiles are {size} bytes, more than {limit}")
+        raise TooExpensive(f"its tiles are {size} bytes, more than {limit}")
     if image.format in ("JPEG", "MPO"):
         most = max(1, min(MAX_SCANS, MAX_SCANNED * max_pixels // num_pixels))
         if encoded.count(SCAN) > most and (scans := num_scans(encoded, most)) > most:
-            raise ValueError(f"it has {scans} scans or more, and {most} are allowed")
+            raise TooExpensive(f"it has {scans} scans or more, and {most} are allowed")
 
 
 def num_scans(encoded: bytes, most: int) -> int:

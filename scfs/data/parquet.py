@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from scfs.data.archives import number_classes
-from scfs.data.decode import MAX_PIXELS, Unreadable, decode
+from scfs.data.decode import MAX_PIXELS, Fault, Unreadable, decode
 from scfs.data.files import Labels
 from scfs.errors import UserError
 from scfs.regular_file import check_regular
@@ -76,7 +76,7 @@ class ParquetSource:
         except Exception as error:  # Arrow's exceptions and the system's
             raise Unreadable(name, str(error).partition("\n")[0]) from None
         if isinstance(value, TooLarge):
-            raise Unreadable(name, str(value))
+            raise Unreadable(name, str(value), Fault.TOO_LARGE)
         data = value["bytes"] if isinstance(value, dict) else value
         if not isinstance(data, bytes):
             raise Unreadable(name, "the row holds no bytes")

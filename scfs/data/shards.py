@@ -8,7 +8,7 @@ from PIL import Image
 
 from scfs.data.archives import number_classes
 from scfs.data.cache import Arrays, load_arrays, save_arrays
-from scfs.data.decode import MAX_PIXELS, SUFFIXES, Unreadable, decode, reason_of
+from scfs.data.decode import MAX_PIXELS, SUFFIXES, Fault, Unreadable, decode, reason_of
 from scfs.data.files import Labels
 from scfs.data.folder_index import MIN_CACHED, SETTLED_NS
 from scfs.data.image_limits import max_encoded
@@ -46,7 +46,7 @@ class ShardSource:
         """The decoded member."""
         name, size = self.name(index), int(self.sizes[index])
         if size > max_encoded(self.max_pixels):
-            raise Unreadable(name, f"it has more than {max_encoded(self.max_pixels):,} bytes")
+            raise Unreadable(name, f"it has more than {max_encoded(self.max_pixels):,} bytes", Fault.TOO_LARGE)
         try:
             # Opened for each image, as image files are: no handles to share between processes, to limit or to pickle.
             with open_regular(self.paths[self.shard_of[index]]) as file:
