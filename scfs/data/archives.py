@@ -4,8 +4,9 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, product, zip_longest
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ TAR, PARQUET = ".tar", ".parquet"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 VAL_WORDS = ({"val", "valid", "validation", "dev"}, {"test", "testing", "eval"})  # the first group found is used
 TRAIN_WORDS = {"train", "training"}
-BRACES = re.compile(r"\{([^{}]*)\}")
+BRACES, SPAN = re.compile(r"\{([^{}]*)\}"), re.compile(r"([0-9]+)\.\.([0-9]+)")
 MAX_FILES, MAX_DIGITS = 1_000_000, 50  # that a pattern may name; of a number in it
 SUBFOLDERS = ("", "data", "train", "val", "valid", "validation", "test")  # of a folder, that may hold archives
 
@@ -83,31 +84,33 @@ def number_classes(
 
 
 def _expand_braces(pattern: str) -> list[str]:
-    names, has_braces = [pattern], True
-    while has_braces:
-        expanded = [_expand_first(name, MAX_FILES // len(names)) for name in names]
-        if any(each is None for each in expanded) or sum(map(len, filter(None, expanded))) > MAX_FILES:
-            raise UserError(f"{_shortened(pattern)} names more than {MAX_FILES:,} files; check the numbers in braces.")
-        names = [name for each in expanded for name in each or []]
-        has_braces = any(BRACES.search(name) for name in names)
+    """Every name of a pattern, innermost braces first; a `UserError` if there are too many."""
+    names = [pattern]
+    while braces := next((found for name in names if (found := BRACES.findall(name))), None):
+        if len(names) * prod(map(_num_choices, braces)) > MAX_FILES:
+            raise UserError(f"{_shortened(pattern)} names more than {MAX_FILES:,} files; check what is in braces.")
+        names = [each for name in names for each in _expand_innermost(name)]
     return names
 
 
-def _expand_first(name: str, most: int) -> list[str] | None:
-    """A name for each choice in its first braces, the innermost; None if there are more than `most`."""
-    if (match := BRACES.search(name)) is None:
-        return [name]
-    if span := re.fullmatch(r"(\d+)\.\.(\d+)", match[1]):
-        first, last = span.groups()
-        width = len(first) if first.startswith("0") or len(first) == len(last) else 0
-        if max(len(first), len(last)) > MAX_DIGITS or int(last) - int(first) >= most:
-            return None
-        choices = [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
-    else:
-        choices = match[1].split(",")
-    return (
-        [name[: match.start()] + choice + name[match.end() :] for choice in choices] if len(choices) <= most else None
-    )
+def _expand_innermost(name: str) -> Iterator[str]:
+    parts = BRACES.split(name)  # text, the inside of braces, text, ...
+    for chosen in product(*map(_choices, parts[1::2])):
+        yield "".join(chain.from_iterable(zip_longest(parts[::2], chosen, fillvalue="")))
+
+
+def _num_choices(inside: str) -> int:
+    if (span := SPAN.fullmatch(inside)) is None:
+        return inside.count(",") + 1
+    return max(0, int(span[2]) - int(span[1]) + 1) if max(map(len, span.groups())) <= MAX_DIGITS else MAX_FILES + 1
+
+
+def _choices(inside: str) -> list[str]:
+    if (span := SPAN.fullmatch(inside)) is None:
+        return inside.split(",")
+    first, last = span.groups()
+    width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+    return [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
 
 
 def _shortened(pattern: str) -> str:
