@@ -14,13 +14,14 @@ from torch import Tensor
 from scfs.errors import UserError
 from scfs.preprocessing import Preprocessing
 from scfs.regular_file import open_regular
-from scfs.runs.backbone_record import choose_record
+from scfs.runs.backbone_record import BackboneRecord, choose_record
 from scfs.runs.checkpoint import FORMAT
 from scfs.runs.layout import LAST
 from scfs.runs.zip_check import BadParts, damaged_part
 from scfs.weights.torchvision_names import current_name
 
 NETWORKS = ("teacher", "student")
+MAX_SIDE = 2**15  # of a view
 MAX_EXPANDED, MAX_EXPANSION = 2**32, 8  # bytes of all tensors; times the size of their file
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # keys of a network in other projects' checkpoints
 # What checkpoints hold besides tensors: DINO its arguments, MoCo NumPy scalars. None of it runs code.
@@ -92,7 +93,7 @@ def _with_metadata(path: Path, tensors: dict[str, Tensor], about: Mapping[str, s
     if "scfs" not in about:
         return Stored(path, tensors)
     layers = [layer for layer in about.get("layers", "").split(",") if layer]
-    size = int(about["size"]) if re.fullmatch(r"[1-9][0-9]{0,4}", about.get("size", "")) else None
+    size = int(about["size"]) if re.fullmatch(r"[1-9][0-9]{0,3}", about.get("size", "")) else None
     return Stored(
         path,
         tensors,
@@ -149,12 +150,26 @@ def _own(path: Path, content: Mapping[str, Any], network: str) -> Stored:
         if content["scfs_checkpoint"] != FORMAT:
             raise KeyError(f"format {content['scfs_checkpoint']}")
         found = choose_record(content, network)
+        if found is not None:
+            _check_record(found[1])
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is a checkpoint of another version of scfs ({error}); use that version.") from None
     if found is None:
         raise UserError(f"{path} holds no backbone; give the checkpoint of a run, such as its {LAST}.")
     name, record = found
     return Stored(path, record.tensors, f"scfs ({name})", record.name, record.layers or None, record.size)
+
+
+def _check_record(record: BackboneRecord) -> None:
+    """Raise a `TypeError` unless everything is of its kind."""
+    names = [record.name, *record.layers]
+    is_sized = isinstance(record.size, int) and 0 < record.size < MAX_SIDE
+    if (
+        not is_sized
+        or not all(isinstance(name, str) for name in names)
+        or not all(map(_is_plain, record.tensors.values()))
+    ):
+        raise TypeError("its backbone is not as scfs writes it")
 
 
 def _unwrapped(content: Any, network: str) -> tuple[str, Mapping[Any, Any]]:
