@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scfs import __version__
 from scfs.commands import COMMANDS, Argument, Command
 from scfs.errors import UserError, fixable, out_of_memory, worker_death
+from scfs.printable import printable
 from scfs.process import own_process
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(str(error), quiet=not _is_rank_zero("LOCAL_RANK"))  # one process per machine
     except KeyboardInterrupt as stop:
         if _is_rank_zero("RANK"):
-            print(str(stop) or "Stopped.", file=sys.stderr)
+            print(printable(str(stop)) or "Stopped.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -61,7 +62,7 @@ def _refuse(sentence: str, *, quiet: bool = False) -> int:
         with suppress(OSError):
             Path(path).write_text(json.dumps({"message": sentence, "timestamp": int(time.time())}), encoding="utf-8")
     if not quiet:
-        print(f"scfs: {sentence}", file=sys.stderr)
+        print(f"scfs: {printable(sentence)}", file=sys.stderr)
     return 2
 
 
@@ -133,7 +134,7 @@ def _run(command: Command, args: list[str]) -> None:
     models = [_load(path) for path in (command.settings, command.recipe_settings) if path]
     parsed = CommandParser(command, *(model() for model in models)).read(args)
     if parsed.switches.pop("help"):
-        print(_help(command, models, parsed), end="")
+        print(printable(_help(command, models, parsed)), end="")
         return
     verbosity = {name: parsed.switches.pop(name) for name in ("verbose", "quiet")}
     arguments, keywords = _bind(command, parsed), dict[str, Any](parsed.switches)

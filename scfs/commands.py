@@ -156,6 +156,13 @@ ROWS = (
         job="scfs.exporting:export_and_print",
     ),
     Command(
+        "check-data",
+        "Decode every image of a source, and report what is damaged, oversized, tiny, duplicate or skipped.",
+        (SOURCE,),
+        settings="scfs.data_check.settings:CheckData",
+        job="scfs.data_check.job:check_data",
+    ),
+    Command(
         "report",
         "Write an HTML page of what a run learned, or several runs side by side.",
         (FOLDERS,),

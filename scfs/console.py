@@ -9,13 +9,27 @@ from typing import Any
 
 from rich.console import Console, NewLine
 from rich.control import Control
+from rich.text import Text
+
+from scfs.printable import printable
 
 LOGGER = logging.getLogger("scfs")
 LOGGER.addHandler(logging.NullHandler())  # nothing is printed unless a program configures logging
 LEVELS = {"dim": logging.DEBUG, "yellow": logging.WARNING, "bold yellow": logging.WARNING}  # by style; others: info
 
 
-class LoggingConsole(Console):
+class PlainConsole(Console):
+    """A rich console that shows text as it is: paths are no markup, and control characters in them are visible."""
+
+    def __init__(self, **options: Any):
+        super().__init__(markup=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The text of a line, or of a cell or title of a table."""
+        return super().render_str(printable(text), **options)
+
+
+class LoggingConsole(PlainConsole):
     """A rich console that logs its lines and tables to the logger `scfs`, in rank zero only.
 
     It draws nothing itself, so it is not a terminal and shows no live progress bar; the command line's does.
@@ -77,5 +91,5 @@ def terminal_console(*, verbose: bool = False, quiet: bool = False) -> Iterator[
 def _text(*objects: Any, **options: Any) -> str:
     """The text as it would be in a file."""
     file = io.StringIO()
-    Console(file=file, width=120, force_terminal=False).print(*objects, **options)
+    PlainConsole(file=file, width=120, force_terminal=False).print(*objects, **options)
     return file.getvalue().rstrip("\n")

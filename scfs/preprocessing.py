@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
+MIN_STD = 1e-6
 USUAL_SIZE = 224  # if it is unknown what a network was trained on
 
 
@@ -41,10 +43,12 @@ class Preprocessing(NamedTuple):
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str], size: int | None) -> "Preprocessing":
         """From a header, with the defaults for what is missing or cannot be read."""
-        found = cls(size or USUAL_SIZE, interpolation=metadata.get("interpolation", "bicubic"))
+        interpolation = metadata.get("interpolation", "")
+        found = cls(size or USUAL_SIZE, interpolation=interpolation if interpolation in INTERPOLATIONS else "bicubic")
         with contextlib.suppress(KeyError, ValueError):
             mean, std = (tuple(map(float, metadata[key].split(","))) for key in ("mean", "std"))
-            return found._replace(mean=mean, std=std)
+            if len(mean) == len(std) == 3 and all(map(math.isfinite, mean + std)) and min(std) > MIN_STD:
+                return found._replace(mean=mean, std=std)
         return found
 
     def as_timm(self) -> str:

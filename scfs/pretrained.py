@@ -10,6 +10,7 @@ from torchvision.transforms import functional as F
 from scfs.backbones import Backbone
 from scfs.backbones import load_backbone as load
 from scfs.data.decode import Unreadable, decode
+from scfs.data.views import centred
 from scfs.errors import UserError
 from scfs.preprocessing import USUAL_SIZE, Preprocessing, resized_side
 
@@ -48,7 +49,7 @@ class PretrainedBackbone(nn.Module):
         """
         size = size or self.size or USUAL_SIZE
         image = (image if isinstance(image, Image.Image) else load_image(image)).convert("RGB")
-        image = F.resize(image, [resized_side(size)], interpolation=InterpolationMode(self.interpolation))
+        image = F.resize(centred(image), [resized_side(size)], interpolation=InterpolationMode(self.interpolation))
         tensor = F.to_tensor(F.center_crop(image, [size, size]))
         return F.normalize(tensor, list(self.mean), list(self.std))
 

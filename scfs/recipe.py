@@ -8,23 +8,47 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from scfs.errors import UserError
+from scfs.regular_file import read_regular
 
 S = TypeVar("S", bound=BaseModel)
+MAX_BYTES, MAX_KEYS, MAX_DEPTH, MAX_DOTS = 2**18, 1000, 10, 100  # of a recipe; dots of a line
+MAX_SHOWN = 200  # characters of a value in a message
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The values of a TOML recipe."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = read_regular(path, limit=MAX_BYTES).decode("utf-8")
+        if any(line.count(".") > MAX_DOTS for line in text.splitlines() if not line.startswith("#")):
+            raise RecursionError  # a key like a.a.a.a: tomllib takes memory with the square of its length
+        values = tomllib.loads(text)
+        _refuse_absurd(path, values)
+        return values
     except FileNotFoundError:
         raise UserError(f"No recipe at {path}; scfs recipes lists the built-in ones.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UserError:
+        raise
+    except RecursionError:
+        raise UserError(f"{path} is not a recipe: its values are nested too deeply.") from None
+    except ValueError as error:  # not TOML, not text, or a number of thousands of digits
         if path.suffix != ".toml":
             raise UserError(f"{path} is not a recipe, which is a .toml file; give images as --data.source.") from None
         reason = "it is not text" if isinstance(error, UnicodeDecodeError) else error
         raise UserError(f"{path} is not valid TOML: {reason}.") from None
     except OSError as error:
         raise UserError(f"Cannot read recipe {path}: {error.strerror}.") from None
+
+
+def _refuse_absurd(path: Path, values: dict[str, Any]) -> None:
+    """Refuse what no recipe has, before it is compared with the settings."""
+    pending, num_keys = [(values, 1)], 0
+    while pending:
+        section, depth = pending.pop()
+        num_keys += len(section)
+        if num_keys > MAX_KEYS or depth > MAX_DEPTH:
+            what = f"more than {MAX_KEYS} values" if num_keys > MAX_KEYS else f"sections more than {MAX_DEPTH} deep"
+            raise UserError(f"{path} is not a recipe: it has {what}.")
+        pending += [(value, depth + 1) for value in section.values() if isinstance(value, dict)]
 
 
 def check(model: type[S], values: Mapping[str, Any], flags: Mapping[str, Any] | None = None) -> S:
@@ -81,11 +105,11 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def unknown_setting(name: str, known: set[str]) -> UserError:
     """The error for an unknown setting, with the closest match."""
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(_shortened(name), known, n=1, cutoff=0.5)
     if not nearest:  # the right setting in the wrong section, or none
         nearest = [full for full in known if full.rpartition(".")[2] == name.rpartition(".")[2]]
     hint = f"Did you mean '{nearest[0]}'?" if nearest else "--help lists the settings."
-    return UserError(f"Unknown setting '{name}'. {hint}")
+    return UserError(f"Unknown setting '{_shortened(name)}'. {hint}")
 
 
 def _as_user_error(error: ValidationError, known: set[str]) -> UserError:
@@ -101,7 +125,18 @@ def _as_user_error(error: ValidationError, known: set[str]) -> UserError:
     same = [first, *(other for other in rest if [str(part) for part in other["loc"]][:depth] == path[:depth])]
     allowed = dict.fromkeys(map(_allowed, same))
     given = first["input"] if len(same) == 1 or not isinstance(first["input"], dict) else "that"
-    return UserError(f"Setting '{name}' cannot be {given!r}; it should be {' or '.join(allowed)}.")
+    return UserError(f"Setting '{name}' cannot be {_shown(given)}; it should be {' or '.join(allowed)}.")
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _shortened(repr(value))
+    except (ValueError, RecursionError):  # a number of thousands of digits; lists in lists in lists
+        return "that"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _allowed(error: ErrorDetails) -> str:

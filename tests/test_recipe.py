@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import read_flags
@@ -7,7 +8,7 @@ from conftest import read_flags
 from scfs.commands import COMMANDS
 from scfs.config import Config
 from scfs.errors import UserError
-from scfs.recipe import Change, changes, check, setting_names
+from scfs.recipe import Change, changes, check, read_toml, setting_names
 
 
 def test_defaults_are_the_papers_200_epochs_on_imagenet():
@@ -87,3 +88,32 @@ def test_changes_of_a_recipe():
     flags = {"optim.epochs": "4", "optim.lr": "0.1", "views.global_scale": ["0.2", "1"], "seed": "5"}
     config = check(Config, values, flags)
     assert changes(config, values, flags) == [Change("optim.epochs", 4, 3), Change("seed", 5, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a=" + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("a=" + "{a=" * 3000 + "1" + "}" * 3000, "nested too deeply"),
+        ("data.source" + ".a" * 50_000 + "=1", "nested too deeply"),
+        ("data" + ".a" * 20 + "=1", "sections more than 10 deep"),
+        ("".join(f"k{i}=1\n" for i in range(2000)), "more than 1000 values"),
+        ("#" * 2**19, "more than 262,144 bytes"),
+        ("seed=" + "9" * 5000, "is not valid TOML"),
+    ],
+)
+def test_absurd_recipes(tmp_path, text, sentence):
+    path = tmp_path / "absurd.toml"
+    path.write_text(text)
+    start = time.process_time()
+    with pytest.raises(UserError, match=sentence) as error:
+        read_toml(path)
+    assert time.process_time() - start < 2
+    assert len(str(error.value)) < 500 + len(str(path))
+
+
+@pytest.mark.parametrize("values", [{"seed": 2**50_000}, {"x" * 100_000: 1}, {"data": {"source": ["y" * 9999] * 9}}])
+def test_absurd_values_are_shortened(values):
+    with pytest.raises(UserError) as error:
+        check(Config, values)
+    assert len(str(error.value)) < 500

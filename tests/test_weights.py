@@ -22,6 +22,7 @@ from torchvision.models.vision_transformer import VisionTransformer as Torchvisi
 
 from scfs.backbones import Backbone, load_backbone, load_weights
 from scfs.errors import UserError
+from scfs.preprocessing import Preprocessing
 from scfs.weights.match import Mismatch, match_tensors
 from scfs.weights.read import Stored, read_weights
 
@@ -378,3 +379,39 @@ def test_values_that_are_not_finite(tmp_path):
     torch.save(tensors, tmp_path / "w.pth")
     with pytest.raises(UserError, match=r"damaged: 'layer2.0.conv1.weight'"):
         load_weights(Backbone(NAME), str(tmp_path / "w.pth"))
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"size": "9" * 5000},
+        {"size": "²"},
+        {"size": "99999"},
+        {"mean": "1", "std": "nan,1,1"},
+        {"std": "0,0,0"},
+        {"interpolation": "evil"},
+        {"layers": "," * 5000},
+    ],
+)
+def test_absurd_metadata_of_an_export_are_ignored(absurd, tmp_path):
+    about = {"scfs": "0", "backbone": "resnet10_half", **absurd}
+    path = tmp_path / "odd.safetensors"
+    safetensors.torch.save_file(Backbone("resnet10_half").net.state_dict(), path, metadata=about)
+    stored = read_weights(str(path))
+    assert (stored.size, stored.layers, stored.preprocessing) == (None, None, Preprocessing())
+
+
+def test_tensors_that_repeat_a_number_without_end(tmp_path):
+    torch.save({"weight": torch.zeros(1).expand(2**40)}, tmp_path / "odd.pth")
+    with pytest.raises(UserError, match=r"holds tensors of 4,398,046,511,104 bytes, far more than the file"):
+        read_weights(str(tmp_path / "odd.pth"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"size": 2**70}, {"size": "9"}, {"name": 3}, {"layers": [None]}, {"tensors": {"a": 1}}]
+)
+def test_an_absurd_record_in_a_checkpoint(change, tmp_path):
+    record = {"name": "resnet10_half", "layers": ["layer2"], "size": 32, "tensors": {"a": torch.zeros(1)}, **change}
+    torch.save({"scfs_checkpoint": 1, "backbones": {"teacher": record}}, tmp_path / "odd.pt")
+    with pytest.raises(UserError, match="not as scfs writes it"):
+        read_weights(str(tmp_path / "odd.pt"))

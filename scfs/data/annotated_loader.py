@@ -13,9 +13,11 @@ from scfs.data.annotations import Objects
 from scfs.data.decode import Unreadable
 from scfs.data.loader import derive_seed
 from scfs.data.sources import AnnotatedSource, Source
-from scfs.data.unreadable import readable_image
+from scfs.data.unreadable import first_readable, reading
 
 # N objects of an image, H W height and width of the image
+
+MAX_RATIO = 100  # of the sides of an image
 
 
 class AnnotatedImage(NamedTuple):
@@ -45,13 +47,14 @@ class AnnotatedDataset(Dataset[Any]):
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[AnnotatedImage, str]:
         epoch, index = key
-        image, found, unreadable = readable_image(self.source, index)
-        objects = self.source.objects(found)
-        masks = self.source.masks(found) if self.with_masks else None
-        annotated = _as_tensors(image, objects, masks)
+        annotated, _, unreadable = first_readable(self.source, index, self._annotated)
         if derive_seed(self.seed, epoch, index) % 2:
             annotated = flipped(annotated)
         return annotated, "".join(unreadable[:1])
+
+    def _annotated(self, image: Image.Image, index: int) -> AnnotatedImage:
+        masks = self.source.masks(index) if self.with_masks else None
+        return _as_tensors(image, self.source.objects(index), masks)
 
 
 def _as_tensors(image: Image.Image, objects: Objects, masks: Any) -> AnnotatedImage:
@@ -65,7 +68,9 @@ def _as_tensors(image: Image.Image, objects: Objects, masks: Any) -> AnnotatedIm
 
 
 def image_tensor(image: Image.Image) -> Tensor:
-    """(3, H, W) uint8."""
+    """(3, H, W) uint8; a `ValueError` for a line of pixels, of which nothing is left at the size of a detector."""
+    if max(image.size) > MAX_RATIO * min(image.size):
+        raise ValueError(f"{image.width} x {image.height} pixels are too narrow for a detector")
     return torch.from_numpy(np.array(image)).movedim(-1, 0).contiguous()
 
 
@@ -107,6 +112,7 @@ class ScoredDataset(Dataset[ScoredImage]):
     def __getitem__(self, item: int) -> ScoredImage:
         index = self.indices[item]
         try:
-            return ScoredImage(index, image_tensor(self.source.image(index)), "")
+            with reading(self.source, index):
+                return ScoredImage(index, image_tensor(self.source.image(index)), "")
         except Unreadable as error:
             return ScoredImage(index, torch.zeros(3, 1, 1, dtype=torch.uint8), str(error))

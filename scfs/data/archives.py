@@ -4,7 +4,9 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, product, zip_longest
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,8 @@ TAR, PARQUET = ".tar", ".parquet"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 VAL_WORDS = ({"val", "valid", "validation", "dev"}, {"test", "testing", "eval"})  # the first group found is used
 TRAIN_WORDS = {"train", "training"}
+BRACES, SPAN = re.compile(r"\{([^{}]*)\}"), re.compile(r"([0-9]+)\.\.([0-9]+)")
+MAX_FILES, MAX_DIGITS = 1_000_000, 50  # that a pattern may name; of a number in it
 SUBFOLDERS = ("", "data", "train", "val", "valid", "validation", "test")  # of a folder, that may hold archives
 
 
@@ -36,7 +40,10 @@ def expand(pattern: str) -> list[str]:
     paths: list[str] = []
     plain = os.path.expanduser(pattern)  # noqa: PTH111 - a pattern is not a path
     for name in [glob.escape(plain)] if Path(plain).is_file() else _expand_braces(plain):
-        paths += sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else [name]  # noqa: PTH207
+        found = glob.iglob(name, recursive=True) if glob.has_magic(name) else [name]  # noqa: PTH207
+        paths += sorted(islice(found, MAX_FILES + 1 - len(paths)))
+        if len(paths) > MAX_FILES:
+            raise UserError(f"{_shortened(pattern)} names more than {MAX_FILES:,} files; give a narrower pattern.")
     if not paths:
         raise UserError(f"No file matches {pattern}; check the pattern.")
     if absent := [path for path in paths if not Path(path).is_file()]:
@@ -77,15 +84,37 @@ def number_classes(
 
 
 def _expand_braces(pattern: str) -> list[str]:
-    if (match := re.search(r"\{([^{}]*)\}", pattern)) is None:
-        return [pattern]
-    if span := re.fullmatch(r"(\d+)\.\.(\d+)", match[1]):
-        first, last = span.groups()
-        width = len(first) if first.startswith("0") or len(first) == len(last) else 0
-        choices = [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
-    else:
-        choices = match[1].split(",")
-    return [done for c in choices for done in _expand_braces(pattern[: match.start()] + c + pattern[match.end() :])]
+    """Every name of a pattern, innermost braces first; a `UserError` if there are too many."""
+    names = [pattern]
+    while braces := next((found for name in names if (found := BRACES.findall(name))), None):
+        if len(names) * prod(map(_num_choices, braces)) > MAX_FILES:
+            raise UserError(f"{_shortened(pattern)} names more than {MAX_FILES:,} files; check what is in braces.")
+        names = [each for name in names for each in _expand_innermost(name)]
+    return names
+
+
+def _expand_innermost(name: str) -> Iterator[str]:
+    parts = BRACES.split(name)  # text, the inside of braces, text, ...
+    for chosen in product(*map(_choices, parts[1::2])):
+        yield "".join(chain.from_iterable(zip_longest(parts[::2], chosen, fillvalue="")))
+
+
+def _num_choices(inside: str) -> int:
+    if (span := SPAN.fullmatch(inside)) is None:
+        return inside.count(",") + 1
+    return max(0, int(span[2]) - int(span[1]) + 1) if max(map(len, span.groups())) <= MAX_DIGITS else MAX_FILES + 1
+
+
+def _choices(inside: str) -> list[str]:
+    if (span := SPAN.fullmatch(inside)) is None:
+        return inside.split(",")
+    first, last = span.groups()
+    width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+    return [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
+
+
+def _shortened(pattern: str) -> str:
+    return pattern if len(pattern) <= 200 else f"{pattern[:200]}..."
 
 
 def _archives_of(folder: Path) -> list[str]:
@@ -96,7 +125,7 @@ def _archives_of(folder: Path) -> list[str]:
             name = entry.name.lower()
             if name.endswith(SUFFIXES):
                 return []
-            if is_archive(name) and not name.startswith("."):
+            if is_archive(name) and not name.startswith(".") and entry.is_file():
                 found.append(entry.path)
             has_folders = has_folders or entry.is_dir()
     return [path for path in found if path.lower().endswith(PARQUET) or not has_folders]

@@ -112,6 +112,13 @@ def _indices(ids: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int
     return np.where(known[found] == ids, found, -1)
 
 
+def _id(entry: Any) -> int:
+    number = int(entry["id"])
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("more than 64 bits")
+    return number
+
+
 class _Reader:
     """Reads an annotation file in one pass, whatever the order of its lists, into compact arrays."""
 
@@ -138,14 +145,14 @@ class _Reader:
 
     def _image(self, entry: Any) -> None:
         width, height = int(entry["width"]), int(entry["height"])
-        if min(width, height) <= 0:
-            raise ValueError("empty")
-        self.image_ids.append(int(entry["id"]))
+        if min(width, height) <= 0 or max(width, height) >= 2**31:
+            raise ValueError("empty, or larger than any image")
+        self.image_ids.append(_id(entry))
         self.names.append(os.fsencode(entry["file_name"]))
         self.sizes.append((width, height))
 
     def _category(self, entry: Any) -> None:
-        self.category_ids.append(int(entry["id"]))
+        self.category_ids.append(_id(entry))
         self.category_names.append(str(entry["name"]))
 
     def _annotation(self, entry: Any) -> None:

@@ -1,8 +1,9 @@
-import io
+import errno
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from scfs.data.image_limits import CUT_SHORT, TimedBytes, TooExpensive, check_header, max_encoded
+from scfs.data.image_limits import MAX_PIXELS as MAX_PIXELS
 from scfs.data.paths import readable
+from scfs.printable import one_line
+from scfs.regular_file import read_regular
 
 T = TypeVar("T")
-MAX_PIXELS = 100_000_000
 # By content, whatever the file name. Not all of Pillow's formats: for some it starts other programs.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
-PNG_END = b"IEND\xaeB`\x82"
+STRIP = 2**20  # pixels that are scaled at a time
 ORIENTATION = 0x0112
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -30,15 +34,23 @@ TURNS = {
 }
 
 
+class Fault(Enum):
+    """Why an image cannot be read, roughly."""
+
+    DAMAGED = "damaged"  # also missing, or not an image
+    CUT_SHORT = "cut short"
+    TOO_LARGE = "too large"  # to decode
+
+
 class Unreadable(Exception):  # noqa: N818 - neither the user's mistake nor ours
     """One image cannot be read: damaged, cut short, too large or missing. The others may be fine."""
 
-    def __init__(self, name: str, reason: str = ""):
-        super().__init__(name, reason)  # both, so that it survives pickling
-        self.name, self.reason = name, reason
+    def __init__(self, name: str, reason: str = "", fault: Fault = Fault.DAMAGED):
+        super().__init__(name, reason, fault)  # all, so that it survives pickling
+        self.name, self.reason, self.fault = name, reason, fault
 
     def __str__(self) -> str:
-        return readable(f"Cannot read image {self.name}: {self.reason}" if self.reason else self.name)
+        return one_line(readable(f"Cannot read image {self.name}: {self.reason}" if self.reason else self.name))
 
 
 def decode(data: bytes | str | Path, *, name: str = "", max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -58,15 +70,15 @@ def decode_indices(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> NDArray
 def _decode(data: bytes | str | Path, convert: Callable[[Image.Image], T], name: str, max_pixels: int) -> T:
     name = name or ("bytes" if isinstance(data, bytes) else str(data))
     try:
-        encoded = data if isinstance(data, bytes) else Path(data).read_bytes()
+        encoded = data if isinstance(data, bytes) else read_regular(data, limit=max_encoded(max_pixels))
         if not encoded:
             raise ValueError("the file is empty")
-        with _quiet_pillow(), Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
-            _check(image, encoded, max_pixels)
+        with _quiet_pillow(), Image.open(TimedBytes(encoded), formats=FORMATS) as image:
+            check_header(image, encoded, max_pixels)
             image.load()
             return convert(image)
     except Exception as error:  # on damaged files Pillow raises nearly anything
-        raise Unreadable(name, _reason(error)) from None
+        raise Unreadable(name, reason_of(error), _fault(error)) from None
 
 
 def _upright_rgb(image: Image.Image) -> Image.Image:
@@ -95,14 +107,6 @@ def _quiet_pillow() -> Iterator[None]:
             Image.MAX_IMAGE_PIXELS = limit
 
 
-def _check(image: Image.Image, encoded: bytes, max_pixels: int) -> None:
-    """Check the header, before any pixel is decoded."""
-    if image.width * image.height > max_pixels:
-        raise ValueError(f"{image.width} x {image.height} is more than {max_pixels} pixels")
-    if image.format == "PNG" and encoded.rfind(PNG_END) < 0:  # which Pillow does not always notice
-        raise ValueError("the file is cut short")
-
-
 def _orientation(image: Image.Image) -> int:
     """The EXIF orientation; upright if the EXIF block is damaged."""
     try:
@@ -117,23 +121,33 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     elif image.mode == "I":  # 16 bits in 32, unless it holds more
         image = _scaled(np.asarray(image), tops=(65535,))
     elif image.mode == "F":
-        image = _scaled(np.nan_to_num(np.asarray(image)), tops=(1, 255, 65535))
+        image = _scaled(np.nan_to_num(np.array(image), copy=False), tops=(1, 255, 65535))
     return image.convert("RGB")
 
 
 def _scaled(levels: NDArray[np.generic], tops: tuple[int, ...]) -> Image.Image:
     """Levels of unknown range as 8-bit grey: white is the first of `tops` that they do not exceed."""
-    values = levels.astype(np.float64)
-    largest = float(values.max())
+    largest = float(np.max(levels))
     top = next((top for top in tops if largest <= top), largest)
-    return Image.fromarray(np.clip(values * (256 / (top + 1) if top > 1 else 255), 0, 255).astype(np.uint8))
+    grey = np.empty(levels.shape, np.uint8)
+    rows = max(1, STRIP // max(1, levels.shape[1]))
+    for first in range(0, len(grey), rows):  # in strips: all at once would take 20 bytes per pixel
+        values = levels[first : first + rows].astype(np.float64)
+        grey[first : first + rows] = np.clip(values * (256 / (top + 1) if top > 1 else 255), 0, 255).astype(np.uint8)
+    return Image.fromarray(grey)
 
 
-def _reason(error: Exception) -> str:
-    """A short reason, without memory addresses."""
+def _fault(error: Exception) -> Fault:
+    if isinstance(error, TooExpensive) or (isinstance(error, OSError) and error.errno == errno.EFBIG):
+        return Fault.TOO_LARGE
+    return Fault.CUT_SHORT if reason_of(error) == CUT_SHORT else Fault.DAMAGED
+
+
+def reason_of(error: Exception) -> str:
+    """Why an image cannot be read, in a few words without memory addresses."""
     if isinstance(error, UnidentifiedImageError):
         return "it is not an image of a known format"
     if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno)
+        return error.strerror or os.strerror(error.errno)
     text = str(error).strip().splitlines() or [type(error).__name__]
-    return "the file is cut short" if "truncated" in text[0].lower() else text[0]
+    return CUT_SHORT if "truncated" in text[0].lower() else text[0]

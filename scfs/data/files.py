@@ -1,5 +1,4 @@
 import os
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ from PIL import Image
 
 from scfs.data.decode import MAX_PIXELS, SUFFIXES, decode
 from scfs.data.folder_index import index_folder
+from scfs.data.folder_walk import NO_SUFFIX, other_suffixes
 from scfs.data.paths import Files, Names
 from scfs.errors import UserError
 
@@ -55,7 +55,8 @@ def read_folder(root: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
 
 def _other_files(root: Path) -> str:
     """What to do about a folder of other files, such as .heic; empty if it has none."""
-    kinds = Counter(path.suffix.lower() for path in root.rglob("[!.]*.*") if path.is_file())
+    kinds = other_suffixes(root)
+    del kinds[NO_SUFFIX]
     return "".join(f"; convert its {n} {kind} file{'s' * (n > 1)} to one of these" for kind, n in kinds.most_common(1))
 
 

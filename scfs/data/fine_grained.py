@@ -11,7 +11,9 @@ import numpy as np
 from scfs.data.files import FileSource
 from scfs.data.lists import list_files
 from scfs.errors import UserError
+from scfs.regular_file import check_regular, read_regular
 
+MAX_BYTES = 2**28  # of a list of images
 Pair = tuple[FileSource, FileSource | None]
 
 
@@ -122,7 +124,7 @@ def _base(root: Path, usual: str, marker: str) -> Path:
 
 def _lines(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_regular(path, limit=MAX_BYTES).decode("utf-8").splitlines()
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}; unpack the data set again.") from None
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
@@ -145,6 +147,7 @@ def _matlab(path: Path) -> dict[str, Any]:
             "Stanford Cars stores its labels in MATLAB files, which need scipy: pip install 'scfs[cars]'."
         ) from None
     try:
+        check_regular(path)
         return dict(loadmat(path))
     except Exception as error:  # scipy has its own exceptions for damaged files
         raise UserError(f"Cannot read {path}: {error}; unpack the data set again.") from None

@@ -3,6 +3,8 @@
 import os
 import time
 from bisect import bisect
+from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -38,9 +40,7 @@ def index_folder(root: str, *, min_cached: int = MIN_CACHED) -> Files:
         cached = None
     if cached is not None and _unchanged(root, cached):
         return _files(root, cached)
-    listings: dict[bytes, Listing] = {}
-    _list_below(os.fsencode(root), b"", (), {} if cached is None else _listings(cached), listings)
-    arrays = _packed(listings)
+    arrays = _packed(_list_below(os.fsencode(root), {} if cached is None else _listings(cached)))
     if len(arrays["folder_of"]) >= min_cached:
         save_arrays(*key, arrays=arrays)
     return _files(root, arrays)
@@ -62,26 +62,39 @@ def _stamp(stat: os.stat_result) -> Stamp:
     return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino & 0x7FFF_FFFF_FFFF_FFFF
 
 
-def _list_below(
-    root: bytes,
-    folder: bytes,
-    above: tuple[tuple[int, int], ...],
-    known: dict[bytes, Listing],
-    listings: dict[bytes, Listing],
-) -> None:
-    """Add the listings of a folder and of all below it, reusing those that are still valid."""
-    path = os.path.join(root, folder)  # noqa: PTH118
-    try:
-        stat = os.stat(path)  # noqa: PTH116
-        if (stat.st_dev, stat.st_ino) in above:  # a link to a parent folder
-            return
-        old = known.get(folder)
-        listing = old if old is not None and old.stamp == _stamp(stat) else _list(path, stat)
-    except OSError as error:
-        raise UserError(f"Cannot list folder {os.fsdecode(path)}: {error.strerror}; repair or remove it.") from None
-    listings[folder] = listing
-    for name in listing.folders:
-        _list_below(root, os.path.join(folder, name), (*above, (stat.st_dev, stat.st_ino)), known, listings)  # noqa: PTH118
+def _list_below(root: bytes, known: dict[bytes, Listing]) -> dict[bytes, Listing]:
+    """The listings of a folder and of all below it, reusing those that are still valid.
+
+    Links to folders come last, and one that leads to a folder that has been listed is not followed: folders that link
+    to each other would have no end. A loop, because folders may be nested more deeply than Python allows calls to be.
+    """
+    listings: dict[bytes, Listing] = {}
+    seen, pending, links = set[tuple[int, int]](), [(b"", False)], deque[bytes]()
+    while pending or links:
+        folder, linked = pending.pop() if pending else (links.popleft(), True)
+        path = os.path.join(root, folder)  # noqa: PTH118
+        try:
+            if folder and not linked and os.path.islink(path):  # noqa: PTH114
+                links.append(folder)
+                continue
+            stat = os.stat(path)  # noqa: PTH116
+            if linked and (stat.st_dev, stat.st_ino) in seen:
+                _unsettle(listings, folder)
+                continue
+            old = known.get(folder)
+            listing = old if old is not None and old.stamp == _stamp(stat) else _list(path, stat)
+        except OSError as error:
+            raise UserError(f"Cannot list folder {os.fsdecode(path)}: {error.strerror}; repair or remove it.") from None
+        seen.add((stat.st_dev, stat.st_ino))
+        listings[folder] = listing
+        pending += [(os.path.join(folder, name), linked) for name in reversed(listing.folders)]  # noqa: PTH118
+    return listings
+
+
+def _unsettle(listings: dict[bytes, Listing], folder: bytes) -> None:
+    """List the parent of a folder that is left out again next time: the reason for it may be gone by then."""
+    parent = folder.rpartition(b"/")[0]
+    listings[parent] = listings[parent]._replace(stamp=UNSETTLED)
 
 
 def _list(path: bytes, stat: os.stat_result) -> Listing:
@@ -105,19 +118,7 @@ def _list(path: bytes, stat: os.stat_result) -> Listing:
 def _packed(listings: dict[bytes, Listing]) -> Arrays:
     """Listings as arrays, files in order of path: those of a subfolder come where its name sorts."""
     index_of = {folder: i for i, folder in enumerate(listings)}
-    runs: list[tuple[int, list[bytes]]] = []  # consecutive files of one folder
-
-    def add(folder: bytes) -> None:
-        listing, start = listings[folder], 0
-        for name in listing.folders:
-            if (inner := os.path.join(folder, name)) in listings:  # noqa: PTH118
-                stop = bisect(listing.files, name)
-                runs.append((index_of[folder], listing.files[start:stop]))
-                add(inner)
-                start = stop
-        runs.append((index_of[folder], listing.files[start:]))
-
-    add(b"")
+    runs = list(_runs(listings, index_of))
     folders, names = Names.of(list(listings)), Names.of([name for _, names in runs for name in names])
     return {
         "folders": folders.blob,
@@ -127,6 +128,20 @@ def _packed(listings: dict[bytes, Listing]) -> Arrays:
         "names": names.blob,
         "name_ends": names.ends,
     }
+
+
+def _runs(listings: dict[bytes, Listing], index_of: dict[bytes, int]) -> Iterator[tuple[int, list[bytes]]]:
+    """Consecutive files of one folder, and the folder's index, in order of path."""
+    open_folders = [(b"", iter(listings[b""].folders), 0)]  # each with the subfolders and the files that are left
+    while open_folders:
+        folder, inner, start = open_folders.pop()
+        files = listings[folder].files
+        name = next((name for name in inner if os.path.join(folder, name) in listings), None)  # noqa: PTH118
+        stop = len(files) if name is None else bisect(files, name)
+        yield index_of[folder], files[start:stop]
+        if name is not None:
+            below = os.path.join(folder, name)  # noqa: PTH118
+            open_folders += [(folder, inner, stop), (below, iter(listings[below].folders), 0)]
 
 
 def _listings(cached: Arrays) -> dict[bytes, Listing]:
@@ -141,7 +156,7 @@ def _listings(cached: Arrays) -> dict[bytes, Listing]:
         above, _, name = folder.rpartition(b"/")
         inner[above].append(name)
     stamps: list[Stamp] = [(a, b, c) for a, b, c in cached["stamps"].tolist()]
-    return {f: Listing(s, n, inner[f]) for f, s, n in zip(folders, stamps, files, strict=True)}
+    return {f: Listing(s, n, sorted(inner[f])) for f, s, n in zip(folders, stamps, files, strict=True)}
 
 
 def _folders(cached: Arrays) -> Names:

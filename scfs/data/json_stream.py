@@ -1,11 +1,13 @@
 """Read a large JSON file element by element, so that memory holds no more than the elements that are used."""
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from scfs.errors import UserError
+from scfs.regular_file import open_regular
 
 CHUNK = 1 << 20  # characters
 SPACES = " \t\n\r"
@@ -17,7 +19,7 @@ def stream_lists(path: Path, names: set[str]) -> Iterator[tuple[str, Any]]:
     Everything else is skipped. A file that is not a JSON object, or is cut short, raises a `UserError`.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with open_regular(path) as binary, io.TextIOWrapper(binary, encoding="utf-8") as file:
             yield from _Reader(file.read).lists(names)
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}.") from None

@@ -10,6 +10,10 @@ from scfs.data.decode import MAX_PIXELS
 from scfs.data.files import NO_LABELS, FileSource, Labels
 from scfs.data.paths import Files, Names
 from scfs.errors import UserError
+from scfs.regular_file import read_regular
+
+MAX_BYTES = 2**32  # of a list; tens of millions of paths
+MAX_DIGITS = 18  # of classes that are sorted as numbers
 
 
 def read_list(path: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
@@ -54,7 +58,7 @@ def list_files(root: str, paths: Sequence[bytes], *, origin: str) -> Files:
 def _split_lines(path: Path) -> list[tuple[bytes, bytes]]:
     """The text before and after the tab of every line that is not blank or a comment."""
     try:
-        text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+        text = read_regular(path, limit=MAX_BYTES).removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
         raise UserError(f"Cannot read list {path}: {error.strerror}.") from None
     if b"\0" in text:
@@ -72,7 +76,9 @@ def _labels(path: Path, paths: Sequence[bytes], words: Sequence[bytes]) -> tuple
         first = os.fsdecode(paths[words.index(b"")])
         raise UserError(f"List {path} labels some images but not {first}; label all of them or none.")
     found = set(words)
-    order = sorted(found, key=int) if all(word.isdigit() for word in found) else sorted(found)
+    order = (
+        sorted(found, key=int) if all(word.isdigit() and len(word) <= MAX_DIGITS for word in found) else sorted(found)
+    )
     class_index = {word: i for i, word in enumerate(order)}
     return np.array([class_index[word] for word in words], np.int32), tuple(map(os.fsdecode, order))
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 from scfs.data.decode import Unreadable
 from scfs.data.packed_batch import PackedBatch, pack
 from scfs.data.sources import Source
-from scfs.data.unreadable import UnreadableImages, readable_image
+from scfs.data.unreadable import UnreadableImages, first_readable, reading
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
 from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
 from scfs.errors import UserError, file_size_limit, worker_death
@@ -54,9 +54,10 @@ class ViewDataset(Dataset[LoadedViews]):
 
     def __getitem__(self, key: tuple[int, int]) -> LoadedViews:
         epoch, index = key
-        image, _, unreadable = readable_image(self.source, index)
+        seed = derive_seed(self.seed, epoch, index)
+        views, _, unreadable = first_readable(self.source, index, lambda image, _: self.multi_crop(image, seed))
         # Only this image: unreadable ones after it are reported at their own index, and must not be counted twice.
-        return LoadedViews(self.multi_crop(image, derive_seed(self.seed, epoch, index)), unreadable[:1])
+        return LoadedViews(views, unreadable[:1])
 
 
 class StepSampler(Sampler[list[tuple[int, int]]]):
@@ -118,7 +119,8 @@ class CentreDataset(Dataset[CentreViews]):
         index = self.indices[item]
         label = self.source.label(index) if self.source.classes else -1
         try:
-            return CentreViews(index, centre_view(self.source.image(index), self.size), label, "")  # type: ignore[arg-type]
+            with reading(self.source, index):
+                return CentreViews(index, centre_view(self.source.image(index), self.size), label, "")  # type: ignore[arg-type]
         except Unreadable as error:
             blank = torch.zeros(3, self.size, self.size, dtype=torch.uint8)
             return CentreViews(index, blank, label, str(error))  # type: ignore[arg-type]
@@ -141,8 +143,10 @@ class CropDataset(Dataset[LabelledViews]):
 
     def __getitem__(self, key: tuple[int, int]) -> Any:
         epoch, index = key
-        image, found, unreadable = readable_image(self.source, index)
-        view = crop_and_flip(image, self.size, derive_seed(self.seed, epoch, index))
+        seed = derive_seed(self.seed, epoch, index)
+        view, found, unreadable = first_readable(
+            self.source, index, lambda image, _: crop_and_flip(image, self.size, seed)
+        )
         return LabelledViews(found, view, self.source.label(found), "".join(unreadable[:1]))  # type: ignore[arg-type]
 
 

@@ -1,7 +1,8 @@
 import importlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -10,11 +11,23 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from scfs.data.archives import number_classes
-from scfs.data.decode import MAX_PIXELS, Unreadable, decode
+from scfs.data.decode import MAX_PIXELS, Fault, Unreadable, decode
 from scfs.data.files import Labels
 from scfs.errors import UserError
+from scfs.regular_file import check_regular
 
 PREFERRED_NAMES = ("image", "img")
+BATCH = 16  # rows that are read at a time
+# Encoded images hardly compress: a column that expands by more than this holds something else.
+MAX_EXPANSION, MIN_LIMIT = 8, 2**28
+MIN_ROWS, MIN_ROW_BYTES = (
+    1_000_000,
+    8,
+)  # rows that a file of any size may have; bytes in the file of each row above that
+
+
+class TooLarge(str):
+    """Why a row group is not read."""
 
 
 class Columns(NamedTuple):
@@ -58,9 +71,12 @@ class ParquetSource:
         group, row = self._locate(index)
         path, name = self.paths[self.index.file_of[group]], self.name(index)
         try:
-            value = _row_group(path, self.column, int(self.index.group_of[group]), os.getpid())[row].as_py()
+            rows = _row_group(path, self.column, int(self.index.group_of[group]), os.getpid())
+            value = rows if isinstance(rows, TooLarge) else rows[row].as_py()
         except Exception as error:  # Arrow's exceptions and the system's
             raise Unreadable(name, str(error).partition("\n")[0]) from None
+        if isinstance(value, TooLarge):
+            raise Unreadable(name, str(value), Fault.TOO_LARGE)
         data = value["bytes"] if isinstance(value, dict) else value
         if not isinstance(data, bytes):
             raise Unreadable(name, "the row holds no bytes")
@@ -87,7 +103,8 @@ def open_parquet(
     train: Sequence[str], val: Sequence[str] = (), *, max_pixels: int = MAX_PIXELS
 ) -> tuple[ParquetSource, ParquetSource | None]:
     """The images of train and val files, with common classes."""
-    columns = _columns(train[0], _open(train[0]).schema_arrow)
+    with _sound(train[0]):
+        columns = _columns(train[0], _open(train[0]).schema_arrow)
     parts = [(paths, _indexed(paths, columns)) for paths in (train, val) if paths]
     classes, labels = number_classes([index.numbers for _, index in parts], columns.classes)
     sources = [
@@ -104,13 +121,23 @@ def _arrow(module: str) -> Any:
         raise UserError('Parquet files need pyarrow; install it with: pip install "scfs[parquet]".') from None
 
 
-def _open(path: str) -> Any:
-    arrow = _arrow("pyarrow")
+@contextmanager
+def _sound(path: str) -> Iterator[None]:
+    """Within it, whatever goes wrong is the fault of the file: Arrow raises many types for a damaged one."""
     try:
-        return _arrow("pyarrow.parquet").ParquetFile(path, memory_map=True)
-    except (OSError, arrow.ArrowException) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
         raise UserError(f"Cannot read parquet file {path}: {reason}; copy or download it again.") from None
+
+
+def _open(path: str) -> Any:
+    reader = _arrow("pyarrow.parquet")
+    with _sound(path):
+        check_regular(path)
+        return reader.ParquetFile(path, memory_map=True)
 
 
 # The process id is part of the key: a forked process opens its own files.
@@ -121,28 +148,59 @@ def _cached_file(path: str, pid: int) -> Any:  # noqa: ARG001
 
 @lru_cache(maxsize=2)
 def _row_group(path: str, column: str, group: int, pid: int) -> Any:
-    """The images of a row group."""
-    return _cached_file(path, pid).read_row_group(group, columns=[column], use_threads=False).column(0)
+    """The images of a row group, or `TooLarge`: a file has equal images once, and a few kilobytes may hold gigabytes.
+
+    They are read in batches, so that no more than allowed is ever in memory.
+    """
+    file = _cached_file(path, pid)
+    chunk = _chunk(file.metadata.row_group(group), column)
+    most = max(MIN_LIMIT, MAX_EXPANSION * min(chunk.total_compressed_size, check_regular(path)))
+    too_large = TooLarge(f"its row group expands to more than {most:,} bytes")
+    if chunk.total_uncompressed_size > most:
+        return too_large
+    batches, size = [], 0
+    for batch in file.iter_batches(BATCH, row_groups=[group], columns=[column], use_threads=False):
+        batches.append(batch)
+        if (size := size + batch.nbytes) > most:
+            return too_large
+    return _arrow("pyarrow").chunked_array([batch.column(0) for batch in batches])
+
+
+def _chunk(group: Any, column: str) -> Any:
+    """What the metadata of a row group say about a column."""
+    return next(each for i in range(group.num_columns) if (each := group.column(i)).path_in_schema == column)
 
 
 def _indexed(paths: Sequence[str], columns: Columns) -> Index:
     files, groups, counts, numbers = list[int](), list[int](), list[int](), []
     for i, path in enumerate(paths):
-        file = _open(path)
-        if _columns(path, file.schema_arrow).image != columns.image:
-            raise UserError(
-                f"Parquet file {path} has no image column '{columns.image.partition('.')[0]}', which the others have."
-            )
-        metadata = file.metadata
-        _refuse_nulls(path, metadata, columns.image)
-        files += [i] * metadata.num_row_groups
-        groups += range(metadata.num_row_groups)
-        counts += [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        numbers.append(_numbers(path, file, columns.label))
+        with _sound(path):
+            rows, own = _index_one(path, columns)
+        files += [i] * len(rows)
+        groups += range(len(rows))
+        counts += rows
+        numbers.append(own)
     if not sum(counts):
         raise UserError(f"Parquet file {paths[0]} has no rows; give one with images.")
     ends = np.cumsum(np.array(counts, np.int64))
     return Index(np.array(files, np.int32), np.array(groups, np.int32), ends, np.concatenate(numbers))
+
+
+def _index_one(path: str, columns: Columns) -> tuple[list[int], NDArray[np.int64]]:
+    """The rows of each row group of a file, and the class numbers of all."""
+    file = _open(path)
+    if _columns(path, file.schema_arrow).image != columns.image:
+        raise UserError(
+            f"Parquet file {path} has no image column '{columns.image.partition('.')[0]}', which the others have."
+        )
+    metadata = file.metadata
+    counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
+        raise ValueError("its numbers of rows contradict each other")
+    if metadata.num_rows > max(MIN_ROWS, check_regular(path) // MIN_ROW_BYTES):
+        raise ValueError(f"its {metadata.num_rows} rows cannot all hold images")
+    _refuse_nulls(path, metadata, columns.image)
+    return counts, _numbers(file, columns.label)
 
 
 def _refuse_nulls(path: str, metadata: Any, image: str) -> None:
@@ -158,15 +216,13 @@ def _refuse_nulls(path: str, metadata: Any, image: str) -> None:
         )
 
 
-def _numbers(path: str, file: Any, label: str | None) -> NDArray[np.int64]:
+def _numbers(file: Any, label: str | None) -> NDArray[np.int64]:
     """The class numbers of a file's rows, -1 where there is none."""
     if label is None or label not in file.schema_arrow.names:
         return np.full(file.metadata.num_rows, -1, np.int64)
-    try:
-        column = file.read(columns=[label], use_threads=False).column(0)
-    except (OSError, _arrow("pyarrow").ArrowException) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise UserError(f"Cannot read parquet file {path}: {reason}; copy or download it again.") from None
+    column = file.read(columns=[label], use_threads=False).column(0)
+    if len(column) != file.metadata.num_rows:
+        raise ValueError("its labels are not as many as its rows")
     return np.array([-1 if number is None else number for number in column.to_pylist()], np.int64)
 
 
@@ -184,7 +240,8 @@ def _columns(path: str, schema: Any) -> Columns:
     label = next((name for name in numbered if name == "label"), None) or next(
         (name for name in numbered if features.get(name, {}).get("_type") == "ClassLabel"), None
     )
-    return Columns(image, label, tuple(features.get(label or "", {}).get("names") or ()))
+    names = features.get(label or "", {}).get("names")
+    return Columns(image, label, tuple(map(str, names)) if isinstance(names, list) else ())
 
 
 def _rank(name: str, features: dict[str, Any]) -> tuple[bool, ...]:
@@ -209,5 +266,5 @@ def _features(schema: Any) -> dict[str, Any]:
     try:
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
         return {name: value for name, value in features.items() if isinstance(value, dict)}
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return {}

@@ -10,6 +10,7 @@ from scfs.data.decode import Unreadable
 from scfs.data.loader import load
 from scfs.data.segmentation import VOID, LabelMap, read_segmented
 from scfs.data.sources import SegmentedSource
+from scfs.data.unreadable import reading
 from scfs.data.views import square_view
 
 
@@ -33,8 +34,9 @@ class SegmentedDataset(Dataset[Item]):
 
     def __getitem__(self, index: int) -> Item:
         try:
-            image, label_map = read_segmented(self.source, index)
-            return index, square_view(image, self.size), label_map, ""
+            with reading(self.source, index):
+                image, label_map = read_segmented(self.source, index)
+                return index, square_view(image, self.size), label_map, ""
         except Unreadable as error:
             blank = torch.zeros(3, self.size, self.size, dtype=torch.uint8)
             return index, blank, np.full((1, 1), VOID, np.uint8), str(error)

@@ -1,7 +1,6 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -9,14 +8,17 @@ from PIL import Image
 
 from scfs.data.archives import number_classes
 from scfs.data.cache import Arrays, load_arrays, save_arrays
-from scfs.data.decode import MAX_PIXELS, SUFFIXES, Unreadable, decode
+from scfs.data.decode import MAX_PIXELS, SUFFIXES, Fault, Unreadable, decode, reason_of
 from scfs.data.files import Labels
 from scfs.data.folder_index import MIN_CACHED, SETTLED_NS
+from scfs.data.image_limits import max_encoded
 from scfs.data.paths import Names
 from scfs.data.tar_members import Member, tar_members
 from scfs.errors import UserError
+from scfs.regular_file import open_regular
 
 ENDINGS = tuple(suffix[1:].encode() for suffix in SUFFIXES)
+MAX_DIGITS = 18  # of a class, which 64 bits hold
 ARRAYS = {"stamps", "shard_of", "offsets", "sizes", "numbers", "names", "name_ends"}
 
 
@@ -43,12 +45,14 @@ class ShardSource:
     def image(self, index: int) -> Image.Image:
         """The decoded member."""
         name, size = self.name(index), int(self.sizes[index])
+        if size > max_encoded(self.max_pixels):
+            raise Unreadable(name, f"it has more than {max_encoded(self.max_pixels):,} bytes", Fault.TOO_LARGE)
         try:
             # Opened for each image, as image files are: no handles to share between processes, to limit or to pickle.
-            with Path(self.paths[self.shard_of[index]]).open("rb", buffering=0) as file:
+            with open_regular(self.paths[self.shard_of[index]]) as file:
                 data = os.pread(file.fileno(), size, int(self.offsets[index]))
         except OSError as error:
-            raise Unreadable(name, os.strerror(error.errno or 0)) from None
+            raise Unreadable(name, reason_of(error)) from None
         if len(data) < size:
             raise Unreadable(name, "the shard is shorter than it was")
         return decode(data, name=name, max_pixels=self.max_pixels)
@@ -106,7 +110,7 @@ def _indexed(paths: Sequence[str]) -> Arrays:
 
 def _index_one(path: str) -> Arrays:
     try:
-        with Path(path).open("rb", buffering=0) as file:
+        with open_regular(path) as file:
             samples = list(_samples(path, file.fileno()))
     except OSError as error:
         raise UserError(f"Cannot read shard {path}: {error.strerror}.") from None
@@ -143,4 +147,4 @@ def _sample(file: int, group: dict[bytes, Member]) -> Iterator[Sample]:
 
 def _number(file: int, member: Member) -> int:
     text = os.pread(file, min(member.size, 20), member.offset).strip()
-    return int(text) if text.isdigit() and member.size <= 20 else -1
+    return int(text) if text.isdigit() and member.size <= 20 and len(text) <= MAX_DIGITS else -1

@@ -1,6 +1,7 @@
 """Locate the members of a tar file without reading them, in a quarter of the time that Python's tarfile takes."""
 
 import os
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -8,6 +9,8 @@ from scfs.errors import UserError
 
 BLOCK = 512
 FILE_TYPES = (b"0", b"\0", b"7")
+OCTAL, DECIMAL, PAX_LENGTH = re.compile(rb"[0-7]+"), re.compile(rb"[0-9]{1,18}"), re.compile(rb"([0-9]{1,9}) ")
+MAX_HEADER = 2**20  # bytes of a long name or of other records before a member
 LONG_NAME, PAX, PAX_GLOBAL = b"L", b"x", b"g"
 COMPRESSED_STARTS = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # gzip, bzip2, xz, zstandard
 
@@ -25,12 +28,14 @@ def tar_members(path: str, file: int) -> Iterator[Member]:
     length, offset, extra = os.fstat(file).st_size, 0, dict[str, bytes]()
     while any(header := os.pread(file, BLOCK, offset)):
         _check(path, header, offset)
-        size = int(extra["size"]) if "size" in extra else _number(header[124:136])
+        size = int(extra["size"]) if "size" in extra else _number(path, header[124:136])
         start, kind = offset + BLOCK, header[156:157]
         if start + size > length:
             raise _cut_short(path)
         if kind in FILE_TYPES:
             yield Member(extra.get("path") or _name(header), start, size)
+        if kind in (LONG_NAME, PAX) and size > MAX_HEADER:
+            raise _damaged(path)
         if kind == LONG_NAME:
             extra = {"path": os.pread(file, size, start).rstrip(b"\0")}
         elif kind == PAX:
@@ -59,11 +64,18 @@ def _cut_short(path: str) -> UserError:
     return UserError(f"Shard {path} is cut short; copy or create it again.")
 
 
-def _number(field: bytes) -> int:
+def _damaged(path: str) -> UserError:
+    return UserError(f"Shard {path} has a damaged header; copy or create it again.")
+
+
+def _number(path: str, field: bytes) -> int:
     """Octal digits, or binary where the first bit is set."""
     if field[0] & 0x80:
         return int.from_bytes(field[1:], "big")
-    return int(field.strip(b"\0 ") or b"0", 8)
+    digits = field.strip(b"\0 ") or b"0"
+    if OCTAL.fullmatch(digits) is None:  # Python would also take signs and underscores
+        raise _damaged(path)
+    return int(digits, 8)
 
 
 def _name(header: bytes) -> bytes:
@@ -74,13 +86,14 @@ def _name(header: bytes) -> bytes:
 
 def _pax(path: str, records: bytes) -> dict[str, bytes]:
     """Records of the form `LENGTH KEY=VALUE` and a line feed; only path and size are used."""
-    found = {}
-    while records:
-        digits, _, rest = records.partition(b" ")
-        if not digits.isdigit() or not len(digits) < int(digits) <= len(records):
-            raise UserError(f"Shard {path} has a damaged header; copy or create it again.")
-        key, _, value = rest[: int(digits) - len(digits) - 2].partition(b"=")
-        if key == b"path" or (key == b"size" and value.isdigit()):
+    found, start = dict[str, bytes](), 0
+    while start < len(records):
+        match = PAX_LENGTH.match(records, start)
+        end = start + int(match[1]) if match else start
+        if match is None or not match.end() < end <= len(records):
+            raise _damaged(path)
+        key, _, value = records[match.end() : end - 1].partition(b"=")
+        if key == b"path" or (key == b"size" and DECIMAL.fullmatch(value)):
             found[key.decode()] = value
-        records = records[int(digits) :]
+        start = end
     return found

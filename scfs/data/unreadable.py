@@ -5,28 +5,56 @@ Training replaces them by other images, evaluation leaves them out; each is repo
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from PIL import Image
 from rich.console import Console
 
-from scfs.data.decode import Unreadable
+from scfs.data.decode import Unreadable, reason_of
 from scfs.data.sources import Source
-from scfs.errors import UserError
+from scfs.errors import UserError, out_of_memory
 from scfs.runs.files import append_text
 
+T = TypeVar("T")
 MAX_UNREADABLE = 0.01  # fraction of the images
 ALWAYS_ALLOWED = 10  # a handful is never fatal, unless it is half of the images
 MAX_LISTED = 10  # in one message
 MAX_TRIES = 100  # images to try in place of one that cannot be read
 
 
+@contextmanager
+def reading(source: Source, index: int) -> Iterator[None]:
+    """Within it, whatever goes wrong with one image, from its bytes to its views, is `Unreadable`.
+
+    Except what is not about this image: a `UserError`, and memory that ran out.
+    """
+    try:
+        yield
+    except (Unreadable, UserError):
+        raise
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        raise Unreadable(source.name(index), f"{type(error).__name__}: {reason_of(error)}") from error
+
+
 def readable_image(source: Source, index: int) -> tuple[Image.Image, int, list[str]]:
     """The image at an index or, where it cannot be read, the next one that can; its index, and the problems."""
+    return first_readable(source, index, lambda image, _: image)
+
+
+def first_readable(source: Source, index: int, make: Callable[[Image.Image, int], T]) -> tuple[T, int, list[str]]:
+    """What `make` returns for the image at an index or, where that fails, for the next one that can be read.
+
+    `make` also gets the index of the image; that is returned as well, with the problems.
+    """
     unreadable: list[str] = []
-    for candidate in range(index, index + min(MAX_TRIES, len(source))):
+    for candidate in (i % len(source) for i in range(index, index + min(MAX_TRIES, len(source)))):
         try:
-            return source.image(candidate % len(source)), candidate % len(source), unreadable
+            with reading(source, candidate):
+                return make(source.image(candidate), candidate), candidate, unreadable
         except Unreadable as error:
             unreadable.append(str(error))
     raise UserError(f"{len(unreadable)} images in a row cannot be read, the last: {unreadable[-1]}; check the data.")

@@ -18,6 +18,7 @@ from scfs.view_batch import ViewBatch
 # G global views, N local views, V any views, B images per process
 
 NUM_GLOBAL_VIEWS = 2
+MAX_RATIO = 8  # of the sides of an image; beyond it, the ends of the longer side are cut off before resizing
 
 
 def normalize_views(batch: ViewBatch) -> ViewBatch:
@@ -135,12 +136,30 @@ def as_tensor(image: Image.Image) -> Tensor:
 
 def centre_view(image: Image.Image, size: int) -> Tensor:
     """The evaluation view as uint8: shorter side to size x 256/224 (the paper: 256 and 224), then a centre crop."""
-    image = F.resize(image, [resized_side(size)], interpolation=InterpolationMode.BICUBIC)
+    image = F.resize(centred(image), [resized_side(size)], interpolation=InterpolationMode.BICUBIC)
     return as_tensor(F.center_crop(image, [size, size]))
+
+
+def centred(image: Image.Image) -> Image.Image:
+    """The middle of an image whose sides differ by more than a factor of `MAX_RATIO`; any other as it is.
+
+    Enlarged by its shorter side, a line of pixels would take gigabytes, most of them outside the centre crop.
+    """
+    width, height = image.size
+    longest = MAX_RATIO * min(width, height)
+    if max(width, height) <= longest:
+        return image
+    width, height = min(width, longest), min(height, longest)
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    return image.crop((left, top, left + width, top + height))
 
 
 def square_view(image: Image.Image, size: int) -> Tensor:
     """The whole image resized to a square, as uint8: nothing is cut off."""
+    if max(image.size) > MAX_RATIO * min(image.size):  # the longer side first: Pillow would start with the width
+        image = image.resize(
+            (image.width, size) if image.height > image.width else (size, image.height), Image.Resampling.BICUBIC
+        )
     return as_tensor(F.resize(image, [size, size], interpolation=InterpolationMode.BICUBIC))
 
 

@@ -10,14 +10,17 @@ import numpy as np
 from PIL import Image
 
 from scfs.data.annotations import AnnotatedFiles, Columns, tabulate
+from scfs.data.decode import FORMATS
 from scfs.data.files import NO_LABELS, FileSource
 from scfs.data.lists import list_files
 from scfs.errors import UserError
+from scfs.regular_file import open_regular, read_regular
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
     *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
+MAX_BYTES = 2**26  # of the annotations of an image
 TRAINVAL = ("trainval", "train", "val")
 
 
@@ -48,7 +51,7 @@ class Lists(NamedTuple):
     def read(self, year: Path, *splits: str) -> list[str]:
         """The names of the images of some splits, sorted; a missing list counts as empty."""
         paths = [year / "ImageSets" / self.name / f"{split}.txt" for split in splits]
-        return sorted({name for path in paths if path.is_file() for name in path.read_text().split()})
+        return sorted({name for path in paths if path.is_file() for name in _words(path)})
 
     def trainval(self, year: Path) -> list[str]:
         """The images for training and validation."""
@@ -158,9 +161,18 @@ def _read(root: Path, members: Sequence[Member], max_pixels: int) -> AnnotatedFi
     )
 
 
+def _words(path: Path) -> list[str]:
+    try:
+        return read_regular(path, limit=MAX_BYTES).decode("utf-8").split()
+    except OSError as error:
+        raise UserError(f"Cannot read list {path}: {error.strerror}; unpack the data set again.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text file; unpack the data set again.") from None
+
+
 def _parse(path: Path) -> ElementTree.Element:
     try:
-        return ElementTree.fromstring(path.read_bytes())
+        return ElementTree.fromstring(read_regular(path, limit=MAX_BYTES))
     except OSError as error:
         raise UserError(f"Cannot read annotations {path}: {error.strerror}; unpack the data set again.") from None
     except (ElementTree.ParseError, LookupError, ValueError):  # bad XML or encoding
@@ -171,13 +183,13 @@ def _size(tree: ElementTree.Element, image: str) -> tuple[int, int]:
     """The image's size from the annotations or, if they have none, from its header."""
     try:
         width, height = (int(tree.findtext(f"size/{side}", "")) for side in ("width", "height"))
-        if min(width, height) > 0:
+        if min(width, height) > 0 and max(width, height) < 2**31:
             return width, height
     except ValueError:
         pass
     try:
-        with Image.open(image) as file:
-            return file.size
+        with open_regular(image) as file, Image.open(file, formats=FORMATS) as opened:
+            return opened.size
     except Exception:  # unreadable images are handled when they are loaded
         return 1, 1
 

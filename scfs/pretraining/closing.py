@@ -11,7 +11,7 @@ from scfs.runs.metrics_log import summarise
 def print_score(folder: Path, console: Console) -> None:
     """Print what a finished run achieved."""
     if is_rank_zero():
-        console.print(f"\n[bold]{summarise(read_metrics(folder))}[/bold]", highlight=False, soft_wrap=True)
+        console.print(f"\n{summarise(read_metrics(folder))}", style="bold", highlight=False, soft_wrap=True)
 
 
 def print_next_commands(folder: Path, duration: str, console: Console, *, has_labels: bool) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shutil
-import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from scfs.errors import UserError
 from scfs.runs.files import limit_that_stopped, read_json, write_atomic, write_json
+from scfs.runs.zip_check import BadParts, damaged_part
 
 FORMAT = 1
 DIGESTS = "checkpoints.json"  # SHA-256 of the newest checkpoints of a folder, by name
@@ -56,10 +56,9 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"No checkpoint at {path}.")
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except (zipfile.BadZipFile, OSError, NotImplementedError):
-        raise UserError(f"{path} is not a checkpoint of scfs, or it is cut short.") from None
+        damaged = damaged_part(path)
+    except (BadParts, OSError) as error:
+        raise UserError(f"{path} is not a checkpoint of scfs, or it is cut short ({_reason(error)}).") from None
     if damaged is not None:
         raise UserError(f"Checkpoint {path} is damaged (its part {damaged} fails its checksum); {_advice(path)}.")
     try:
@@ -96,6 +95,10 @@ def _load_recorded(path: Path, *, known: list[str]) -> dict[str, Any]:
     if known and _digest(path) not in known:
         raise UserError(f"Checkpoint {path} is not the one that the run saved (its SHA-256 differs); use another copy.")
     return content
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error).partition("\n")[0].rstrip(".")
 
 
 def _advice(path: Path) -> str:

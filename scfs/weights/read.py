@@ -13,12 +13,16 @@ from torch import Tensor
 
 from scfs.errors import UserError
 from scfs.preprocessing import Preprocessing
-from scfs.runs.backbone_record import choose_record
+from scfs.regular_file import open_regular
+from scfs.runs.backbone_record import BackboneRecord, choose_record
 from scfs.runs.checkpoint import FORMAT
 from scfs.runs.layout import LAST
+from scfs.runs.zip_check import BadParts, damaged_part
 from scfs.weights.torchvision_names import current_name
 
 NETWORKS = ("teacher", "student")
+MAX_SIDE = 2**15  # of a view
+MAX_EXPANDED, MAX_EXPANSION = 2**32, 8  # bytes of all tensors; times the size of their file
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # keys of a network in other projects' checkpoints
 # What checkpoints hold besides tensors: DINO its arguments, MoCo NumPy scalars. None of it runs code.
 _scalar = np.float64(0).__reduce__()[0]
@@ -58,10 +62,19 @@ def read_weights(target: str, network: str = "teacher") -> Stored:
         path = path / LAST
         if not path.exists():
             raise UserError(f"{target} has no checkpoint yet ({LAST}); give a run folder of scfs pretrain.")
+    _refuse_unreadable(path)
     stored = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path, network)
+    _refuse_expanded(path, stored.tensors)
     if not stored.tensors:
         raise UserError(f"{path} is not a checkpoint of scfs, and it holds no tensors; give a file of weights.")
     return stored._replace(network=network)
+
+
+def _refuse_unreadable(path: Path) -> None:
+    try:
+        open_regular(path).close()
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}; give a file of weights.") from None
 
 
 def _read_safetensors(path: Path) -> Stored:
@@ -80,7 +93,7 @@ def _with_metadata(path: Path, tensors: dict[str, Tensor], about: Mapping[str, s
     if "scfs" not in about:
         return Stored(path, tensors)
     layers = [layer for layer in about.get("layers", "").split(",") if layer]
-    size = int(about["size"]) if about.get("size", "").isdigit() else None
+    size = int(about["size"]) if re.fullmatch(r"[1-9][0-9]{0,3}", about.get("size", "")) else None
     return Stored(
         path,
         tensors,
@@ -113,17 +126,15 @@ def _exported_metadata(content: Any) -> Mapping[str, str]:
 def _unpickle(path: Path) -> Any:
     """What torch saved, after checking every byte: torch does not notice flipped bits."""
     try:
-        path.open("rb").close()
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
-    try:
         zipped = zipfile.is_zipfile(path)
-        if zipped and (part := _damaged_part(path)) is not None:
+        if zipped and (part := damaged_part(path)) is not None:
             raise UserError(f"{path} is damaged (its part {part} fails its checksum); use another copy of it.")
         with torch.serialization.safe_globals(SAFE):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
-    except UserError:
+    except (UserError, MemoryError):
         raise
+    except BadParts as error:
+        raise UserError(f"{path} is damaged, or torch did not write it ({error}); use another copy of it.") from None
     except Exception as error:  # torch raises many types for a foreign file
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
         if foreign:
@@ -134,22 +145,31 @@ def _unpickle(path: Path) -> Any:
         raise UserError(f"{path} is not a checkpoint of scfs or a torch file, or it is cut short.") from None
 
 
-def _damaged_part(path: Path) -> str | None:
-    with zipfile.ZipFile(path) as archive:
-        return archive.testzip()
-
-
 def _own(path: Path, content: Mapping[str, Any], network: str) -> Stored:
     try:
         if content["scfs_checkpoint"] != FORMAT:
             raise KeyError(f"format {content['scfs_checkpoint']}")
         found = choose_record(content, network)
+        if found is not None:
+            _check_record(found[1])
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is a checkpoint of another version of scfs ({error}); use that version.") from None
     if found is None:
         raise UserError(f"{path} holds no backbone; give the checkpoint of a run, such as its {LAST}.")
     name, record = found
     return Stored(path, record.tensors, f"scfs ({name})", record.name, record.layers or None, record.size)
+
+
+def _check_record(record: BackboneRecord) -> None:
+    """Raise a `TypeError` unless everything is of its kind."""
+    names = [record.name, *record.layers]
+    is_sized = isinstance(record.size, int) and 0 < record.size < MAX_SIDE
+    if (
+        not is_sized
+        or not all(isinstance(name, str) for name in names)
+        or not all(map(_is_plain, record.tensors.values()))
+    ):
+        raise TypeError("its backbone is not as scfs writes it")
 
 
 def _unwrapped(content: Any, network: str) -> tuple[str, Mapping[Any, Any]]:
@@ -166,6 +186,13 @@ def _unwrapped(content: Any, network: str) -> tuple[str, Mapping[Any, Any]]:
             return "", content
         content = inside[0]
     return "", {}
+
+
+def _refuse_expanded(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that repeat a few numbers: a copy of them would take far more memory than the file."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if size > MAX_EXPANDED and size > MAX_EXPANSION * path.stat().st_size:
+        raise UserError(f"{path} holds tensors of {size:,} bytes, far more than the file; save them without expanding.")
 
 
 def _is_plain(value: Any) -> bool:

@@ -1,8 +1,10 @@
 """The index of a folder, from a listing and from the cache, always matches the disk."""
 
+import inspect
 import os
 import pickle
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from scfs.data import folder_index
 from scfs.data.folder_index import index_folder
+from scfs.data.folder_walk import other_suffixes
 from scfs.data.paths import Names
 from scfs.errors import UserError
 
@@ -289,3 +292,50 @@ def test_names_are_a_sequence():
     assert list(Names.of([])) == Names.of([])[:] == []
     with pytest.raises(IndexError):
         names[4]
+
+
+def test_folders_that_link_to_each_other(root, tmp_path):
+    """Ten folders with links to all others have millions of paths; each image is listed once."""
+    folders = [tmp_path / "linked" / str(i) for i in range(10)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "photo.jpg").touch()
+    for folder in folders:
+        for other in folders:
+            (folder / f"to{other.name}").symlink_to(other)
+    expected = listed(root)
+    (root / "b" / "link").symlink_to(folders[0])
+    found = listed(root)
+    assert len(found) == len(expected) + len(folders)
+    assert len({Path(path).resolve() for path in found}) == len(found)
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_link_to_a_folder_that_is_listed_anyway(root):
+    """The folder itself counts, whatever the order of the names; when it goes, a link that took no part may."""
+    expected = listed(root)
+    (root / "0").symlink_to(root / "b")
+    assert listed(root) == expected
+    (root / "b").rename(root.parent / "moved")
+    (root / "0").unlink()
+    (root / "1").symlink_to(root.parent / "moved")
+    (root / "2").symlink_to(root.parent / "moved")
+    assert [path for path in listed(root) if "4.jpg" in path] == [str(root / "1" / "4.jpg")]
+    (root / "1").unlink()
+    assert [path for path in listed(root) if "4.jpg" in path] == [str(root / "2" / "4.jpg")]
+
+
+def test_folders_nested_more_deeply_than_calls_may_be(tmp_path):
+    """With a lower limit on calls: a thousand folders take seconds to make and to remove."""
+    deep = tmp_path.joinpath("deep", *["d"] * 150)
+    deep.mkdir(parents=True)
+    (deep / "last.jpg").touch()
+    (deep / "other.heic").touch()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 50)
+    try:
+        found, others = listed(tmp_path / "deep"), other_suffixes(tmp_path / "deep")
+    finally:
+        sys.setrecursionlimit(limit)
+    assert found == [str(deep / "last.jpg")]
+    assert others == {".heic": 1}

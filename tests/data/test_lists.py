@@ -133,3 +133,9 @@ def test_bad_class_lists(cows, tmp_path, opener, lines, sentence):
 def test_a_class_list_without_labels(photos, tmp_path):
     with pytest.raises(UserError, match="have no labels"):
         open_train(str(photos / "cats"), classes=write(tmp_path / "classes.txt", "cats"))
+
+
+def test_labels_of_thousands_of_digits(photos):
+    numbers = ["9" * 5000, "1"]
+    (photos / "list.txt").write_text("".join(f"cats/{i}.jpg\t{number}\n" for i, number in enumerate(numbers)))
+    assert open_train(str(photos / "list.txt")).classes == ("1", "9" * 5000)

@@ -5,10 +5,14 @@ from multiprocessing import active_children
 
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import Dataset
 
+from scfs.data.annotated_loader import AnnotatedDataset, ScoredDataset
 from scfs.data.files import read_folder
 from scfs.data.loader import (
+    CentreDataset,
+    CropDataset,
     StepSampler,
     ViewDataset,
     centre_loader,
@@ -18,6 +22,8 @@ from scfs.data.loader import (
     view_loader,
 )
 from scfs.data.scene_source import SceneSource
+from scfs.data.segmentation import PaintedSource
+from scfs.data.segmented_loader import SegmentedDataset
 from scfs.data.unreadable import readable_image
 from scfs.data.views import MultiCrop
 from scfs.distributed import num_cores
@@ -177,3 +183,49 @@ def test_a_worker_that_fails_ends_the_others(how, error, message):
     assert {*active_children()} <= before
     assert time.monotonic() - start < 60
     assert list(load(range(3), workers=1, pin=False, batch_size=1)) == [0, 1, 2]  # and torch's handler is back
+
+
+class OddSource(SceneSource):
+    """Its images can be decoded, and the first can not be cropped."""
+
+    def image(self, index):
+        return super().image(index) if index else "not an image"
+
+
+def datasets(source):
+    views = MultiCrop(global_size=16, local_size=8, num_local_views=2, global_scale=(0.2, 1), local_scale=(0.1, 0.2))
+    return {
+        "views": (ViewDataset(source, views, 0), (0, 0)),
+        "crops": (CropDataset(source, 16, 0), (0, 0)),
+        "centres": (CentreDataset(source, 16, range(3)), 0),
+        "annotated": (AnnotatedDataset(source, 0, with_masks=True), (0, 0)),
+        "scored": (ScoredDataset(source, range(3)), 0),
+        "segmented": (SegmentedDataset(PaintedSource(source, origin="odd"), 16), 0),
+    }
+
+
+@pytest.mark.parametrize("kind", ["views", "crops", "centres", "annotated", "scored", "segmented"])
+def test_whatever_goes_wrong_with_a_view_makes_its_image_unreadable(kind):
+    dataset, key = datasets(OddSource("train", 3))[kind]
+    assert "Cannot read image scenes/train/0: " in str(dataset[key][-1])
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("not enough memory"), KeyboardInterrupt(), UserError("!")]
+)
+def test_what_is_not_about_one_image_is_passed_on(monkeypatch, error):
+    source = SceneSource("train", 3)
+
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr(source, "image", fail)
+    for dataset, key in datasets(source).values():
+        with pytest.raises(type(error)):
+            dataset[key]
+
+
+def test_a_line_of_pixels_is_left_out_by_detectors(monkeypatch):
+    source = SceneSource("train", 3)
+    monkeypatch.setattr(source, "image", lambda _: Image.new("RGB", (1, 5000)))
+    assert "1 x 5000 pixels are too narrow for a detector" in ScoredDataset(source, [0])[0].unreadable

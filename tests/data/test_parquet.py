@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from scfs.data import parquet
-from scfs.data.decode import Unreadable
+from scfs.data.decode import Fault, Unreadable
 from scfs.data.sources import open_labelled, open_train
 from scfs.errors import UserError
 
@@ -203,3 +203,50 @@ def test_row_groups_are_cached(dataset):
     reds(source)
     assert parquet._row_group.cache_info().misses == 5
     assert parquet._row_group.cache_info().hits == 3
+
+
+def test_equal_images_that_expand_to_gigabytes(tmp_path, monkeypatch):
+    """A dictionary stores them once; no more of them than allowed is in memory at a time."""
+    monkeypatch.setattr(parquet, "MIN_LIMIT", 2**20)
+    path = tmp_path / "bomb.parquet"
+    pq.write_table(pa.table({"image": pa.array([bytes(10_000)] * 3000, pa.binary())}), path, compression="zstd")
+    assert path.stat().st_size < 2000
+    source = open_train(str(path))
+    before = pa.total_allocated_bytes()
+    for index in (0, 1, 2999):
+        with pytest.raises(Unreadable, match="row group expands to more than 1,048,576 bytes") as error:
+            source.image(index)
+        assert error.value.fault is Fault.TOO_LARGE
+    assert pa.total_allocated_bytes() - before < 2**22
+
+
+def test_a_row_group_that_compresses_too_well_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "MIN_LIMIT", 2**20)
+    path = tmp_path / "bomb.parquet"
+    images = pa.array([bytes([i % 256]) * 100_000 for i in range(100)], pa.binary())
+    pq.write_table(pa.table({"image": images}), path, compression="zstd", use_dictionary=False)
+    source = open_train(str(path))
+    monkeypatch.setattr(parquet, "BATCH", None)  # reading would fail
+    with pytest.raises(Unreadable, match="row group expands to more than"):
+        source.image(0)
+
+
+def test_more_rows_than_a_file_can_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "MIN_ROWS", 1000)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"image": pa.array([b"x"] * 5000, pa.binary())}), path)
+    with pytest.raises(UserError, match="its 5000 rows cannot all hold images"):
+        open_train(str(path))
+
+
+@pytest.mark.parametrize("names", [7, "cat", [1, 2, 3], {"a": 1}])
+def test_absurd_class_names(tmp_path, names):
+    path = write(tmp_path / "a.parquet", [0, 1, 2], names=names)
+    assert len(open_train(str(path)).classes) == 3
+
+
+def test_labels_of_more_than_64_bits(tmp_path):
+    table = pa.table({"image": [png(1)], "label": pa.array([2**64 - 1], pa.uint64())})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="Cannot read parquet file"):
+        open_train(str(tmp_path / "a.parquet"))

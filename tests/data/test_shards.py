@@ -2,12 +2,13 @@ import io
 import os
 import pickle
 import tarfile
+import time
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from scfs.data import shards
+from scfs.data import archives, shards
 from scfs.data.decode import Unreadable
 from scfs.data.shards import index_shards
 from scfs.data.sources import open_labelled, open_train
@@ -228,3 +229,73 @@ def test_the_index_is_cached_until_a_shard_changes(folder, tmp_path, monkeypatch
     assert all(np.array_equal(first[name], second[name]) for name in first)
     write_samples(folder / "x-000001.tar", [1])
     assert len(index_shards(paths, min_cached=0)["offsets"]) == 7
+
+
+@pytest.mark.parametrize(
+    "name", ["x-{0..99999999999}.tar", "{0..9999}{0..9999}.tar", "{a,b}" * 30 + ".tar", f"{{0..{'9' * 200}}}.tar"]
+)
+def test_patterns_without_end(folder, name):
+    with pytest.raises(UserError, match="names more than 1,000,000 files") as error:
+        open_train(str(folder / name))
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("{a,b}-{8..10}", ["a-8", "a-9", "a-10", "b-8", "b-9", "b-10"]),
+        ("{a,{b,c}}", ["a", "b", "a", "c"]),
+        ("{3..1}", []),
+        ("{a}" * 2000, ["a" * 2000]),
+    ],
+)
+def test_braces(name, expected):
+    assert archives._expand_braces(name) == expected
+
+
+def with_field(path, first, value):
+    """The same shard with a field of its first header changed, and the checksum that fits."""
+    data = bytearray(path.read_bytes())
+    data[first : first + len(value)] = value
+    data[148:156] = b"%06o\0 " % (sum(data[:512]) - sum(data[148:156]) + 8 * 32)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("size", [b"-0000000001\0", b"0000000001_0", b"99999999999\0", b"0x00000000a\0"])
+def test_a_size_that_is_no_octal_number(folder, size):
+    with_field(folder / "x-000000.tar", 124, size)
+    with pytest.raises(UserError, match="has a damaged header"):
+        open_train(str(folder))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [b"9" * 5000 + b" size=1\n", b"13 size=-00001\n"[:12], b"1 size=1\n", b"99999 size=1\n", b"0 a=1\n", b"a a=1\n"],
+)
+def test_damaged_pax_records(tmp_path, records):
+    path = write_tar(tmp_path / "a.tar", [("first", records), ("1.jpg", jpeg(1))])
+    with_field(path, 156, b"x")
+    with pytest.raises(UserError, match="has a damaged header"):
+        open_train(str(path))
+
+
+def test_a_million_pax_records_take_no_time(tmp_path):
+    records = b"5 a=\n" * 200_000
+    path = write_tar(tmp_path / "a.tar", [("first", records), ("1.jpg", jpeg(1))])
+    with_field(path, 156, b"x")
+    start = time.process_time()
+    assert len(open_train(str(path))) == 1
+    assert time.process_time() - start < 5
+
+
+def test_a_header_of_megabytes_is_refused(tmp_path):
+    path = write_tar(tmp_path / "a.tar", [("first", bytes(2**20 + 1)), ("1.jpg", jpeg(1))])
+    for kind in (b"L", b"x"):
+        with_field(path, 156, kind)
+        with pytest.raises(UserError, match="has a damaged header"):
+            open_train(str(path))
+
+
+def test_a_class_of_more_than_64_bits_is_ignored(tmp_path):
+    path = write_tar(tmp_path / "a.tar", [("1.jpg", jpeg(1)), ("1.cls", b"99999999999999999999")])
+    assert open_train(str(path)).classes == ()
