@@ -48,8 +48,13 @@ def test_resume_in_another_folder(scfs, trained, tmp_path):
     assert scfs("pretrain", trained, "--resume", "--run.folder", trained)[0] == 0
 
 
+def remove_checkpoints(run):
+    for name in ("last.pt", "last.previous.pt", "checkpoints.json"):
+        (run / name).unlink()
+
+
 def test_resume_without_the_checkpoint_keeps_the_history(scfs, trained):
-    (trained / "last.pt").unlink()
+    remove_checkpoints(trained)
     before = content_of(trained)
     assert refused(scfs("pretrain", trained, "--resume"), "was trained for 6 steps", "last.pt is gone", "restore it")
     assert content_of(trained) == before
@@ -57,11 +62,22 @@ def test_resume_without_the_checkpoint_keeps_the_history(scfs, trained):
 
 def test_resume_before_the_first_checkpoint(scfs, trained):
     """A run that was killed in its first steps starts again."""
-    (trained / "last.pt").unlink()
+    remove_checkpoints(trained)
     log = trained / "metrics.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
     assert scfs("pretrain", trained, "--resume")[0] == 0
     assert len(layout.read_metrics(trained)) == 6
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-500])])
+def test_a_damaged_checkpoint_is_replaced_by_the_one_before(scfs, trained, damage):
+    expected = checkpoint.load(trained / "last.pt")["method"]
+    damage(trained / "last.pt")
+    code, out, _ = scfs("pretrain", trained, "--resume")
+    assert code == 0
+    assert "resuming from the checkpoint before it" in out.replace("\n", " ")
+    found = checkpoint.load(trained / "last.pt")["method"]
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 @pytest.fixture
@@ -95,6 +111,7 @@ def test_metrics_that_are_no_rows_are_skipped(scfs, stopped):
 
 
 def test_a_foreign_checkpoint_is_not_advised_to_be_loaded(scfs, trained):
+    remove_checkpoints(trained)
     torch.save({"scfs_checkpoint": 1, "path": Path("x")}, trained / "last.pt")
     answer = scfs("pretrain", trained, "--resume")
     assert refused(answer, "last.pt is not a checkpoint of scfs; restore")
