@@ -9,8 +9,8 @@ from torchvision.transforms import functional as F
 
 from scfs.backbones import Backbone
 from scfs.backbones import load_backbone as load
+from scfs.data.centred import centred
 from scfs.data.decode import Unreadable, decode
-from scfs.data.views import centred
 from scfs.errors import UserError
 from scfs.preprocessing import USUAL_SIZE, Preprocessing, resized_side
 

@@ -13,7 +13,6 @@ from faults.launch import Outcome
     [
         "a loader worker killed, one process",
         "a run resumed while it trains",
-        "files of the run folder linked elsewhere",
     ],
 )
 def test_survived(tmp_path, name):

@@ -23,7 +23,7 @@ ARROWS = {
         *("config", "recipe", "recipes", "console", "method", "pretraining", "pretrained", "evaluate", "visualize"),
         *("exporting", "runs.metric"),
     },
-    "pretrained": {"backbones", "preprocessing", "data.decode", "data.views"},
+    "pretrained": {"backbones", "preprocessing", "data.decode", "data.centred"},
     "exporting": {"", "exporting", "backbones", "preprocessing", "runs", "weights", "evaluate.settings"},
     "weights": {"preprocessing", "runs", "regular_file"},
     "bench": {"config", "backbones", "data", "preprocessing", "training", "pretraining", "view_batch", "markdown"},

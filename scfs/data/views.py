@@ -10,6 +10,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
+from scfs.data.centred import MAX_RATIO, centred
 from scfs.data.colours import as_row, coloured, without_colours
 from scfs.data.render import BLUR_RADII, Pixels, ViewDraw, render_fast, render_reference
 from scfs.preprocessing import IMAGENET_MEAN, IMAGENET_STD, resized_side
@@ -18,7 +19,6 @@ from scfs.view_batch import ViewBatch
 # G global views, N local views, V any views, B images per process
 
 NUM_GLOBAL_VIEWS = 2
-MAX_RATIO = 8  # of the sides of an image; beyond it, the ends of the longer side are cut off before resizing
 
 
 def normalize_views(batch: ViewBatch) -> ViewBatch:
@@ -138,20 +138,6 @@ def centre_view(image: Image.Image, size: int) -> Tensor:
     """The evaluation view as uint8: shorter side to size x 256/224 (the paper: 256 and 224), then a centre crop."""
     image = F.resize(centred(image), [resized_side(size)], interpolation=InterpolationMode.BICUBIC)
     return as_tensor(F.center_crop(image, [size, size]))
-
-
-def centred(image: Image.Image) -> Image.Image:
-    """The middle of an image whose sides differ by more than a factor of `MAX_RATIO`; any other as it is.
-
-    Enlarged by its shorter side, a line of pixels would take gigabytes, most of them outside the centre crop.
-    """
-    width, height = image.size
-    longest = MAX_RATIO * min(width, height)
-    if max(width, height) <= longest:
-        return image
-    width, height = min(width, longest), min(height, longest)
-    left, top = (image.width - width) // 2, (image.height - height) // 2
-    return image.crop((left, top, left + width, top + height))
 
 
 def square_view(image: Image.Image, size: int) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from scfs.errors import UserError
+from scfs.errors import UserError, worker_death
 from scfs.runs.files import limit_that_stopped, read_json, write_atomic, write_json
 from scfs.runs.zip_check import BadParts, damaged_part
 
@@ -76,11 +76,13 @@ def load_last(path: Path, warn: Callable[[str], object]) -> dict[str, Any] | Non
     problems = []
     for candidate in candidates:
         try:
-            content = _load_recorded(candidate, known=read_json(path.with_name(DIGESTS), {}).get(path.name, []))
+            content = load(candidate)
         except UserError as error:
             problems.append(str(error))
             continue
-        if candidate != path:
+        if candidate == path:
+            _warn_of_another(path, warn)
+        else:
             reason = problems[0] if problems else f"{path} is gone."
             warn(f"{reason.rstrip('.')}; resuming from the checkpoint before it, {candidate}.")
         return content
@@ -89,12 +91,11 @@ def load_last(path: Path, warn: Callable[[str], object]) -> dict[str, Any] | Non
     return None
 
 
-def _load_recorded(path: Path, *, known: list[str]) -> dict[str, Any]:
-    """A checkpoint whose SHA-256 is one of those that the run recorded, if it recorded any."""
-    content = load(path)
+def _warn_of_another(path: Path, warn: Callable[[str], object]) -> None:
+    """Warn of a whole checkpoint whose SHA-256 is not one that the run recorded, if it recorded any."""
+    known = read_json(path.with_name(DIGESTS), {}).get(path.name, [])
     if known and _digest(path) not in known:
-        raise UserError(f"Checkpoint {path} is not the one that the run saved (its SHA-256 differs); use another copy.")
-    return content
+        warn(f"{path} is not the checkpoint that the run saved (its SHA-256 differs); resuming from it all the same.")
 
 
 def _reason(error: Exception) -> str:
@@ -157,6 +158,8 @@ def _write(path: Path, content: dict[str, Any], before: Callable[[str], object])
     try:
         write_atomic(path, write)
     except (OSError, RuntimeError) as error:  # torch raises a cryptic RuntimeError on a full disk
+        if worker_death(error):  # torch raises it in whatever the process does
+            raise
         reason = (written and written.error) or error
         resume = "resume from the previous checkpoint, which is intact" if path.exists() else "start again"
         raise UserError(f"Cannot write checkpoint {path} ({_problem(path, reason)} and {resume}.") from None

@@ -11,12 +11,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar
+from typing import Any, BinaryIO, TextIO, TypeVar
 
 from scfs.errors import UserError, file_size_limit
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LOCK = ".lock"
 Content = TypeVar("Content", list[Any], dict[str, Any])
@@ -58,8 +55,8 @@ def append_text(path: Path, text: str) -> None:
         raise
 
 
-def write_figure(path: Path, figure: "Figure", **options: Any) -> None:
-    """Write a picture, or replace it, in the format of its suffix; makes its folder if necessary."""
+def write_figure(path: Path, figure: Any, **options: Any) -> None:
+    """Write a figure of matplotlib, or replace it, in the format of its suffix; makes its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, lambda file: figure.savefig(file, format=path.suffix.lstrip("."), **options))
 

@@ -28,7 +28,7 @@ class Interrupt:
 
     def __enter__(self) -> "Interrupt":
         for number in self.signals:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP under nohup
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 

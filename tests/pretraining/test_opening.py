@@ -46,6 +46,7 @@ def test_a_resumed_run_continues_and_differs_from_no_recipe(scfs, tiny_recipe, t
     assert scfs(*words)[0] == 0
     state = torch.load(run / "last.pt", weights_only=True)
     torch.save({**state, "step": 2}, run / "last.pt")
+    (run / "checkpoints.json").unlink()
     code, out, err = scfs("pretrain", run, "--resume", "--run.log_every_steps", 2)
     assert code == 0, err
     title, *lines = opening(out)

@@ -115,14 +115,24 @@ def test_the_one_before_is_used_with_a_warning(tmp_path, how):
         checkpoint.load_last(path, warnings.append)
 
 
-def test_a_checkpoint_of_another_run_is_noticed(tmp_path):
-    """It is whole, but its SHA-256 is not one that this run recorded."""
+def test_a_checkpoint_that_somebody_put_there_is_used_with_a_warning(tmp_path):
+    """As an earlier one, to go back to: it is whole, but its SHA-256 is not one that this run recorded."""
     path = tmp_path / "last.pt"
     save_three(path)
     checkpoint.save(path, {"step": 9})
     warnings = []
-    assert checkpoint.load_last(path, warnings.append)["step"] == 2
+    assert checkpoint.load_last(path, warnings.append)["step"] == 9
+    assert len(warnings) == 1
     assert "its SHA-256 differs" in warnings[0]
+
+
+def test_a_worker_that_dies_during_a_save_is_not_mistaken_for_a_full_disk(tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        checkpoint.save(tmp_path / "last.pt", CONTENT)
 
 
 @pytest.mark.parametrize("moment", ["digests", "kept", "place"])

@@ -8,6 +8,14 @@ from scfs.training import interrupt
 from scfs.training.interrupt import Interrupt
 
 
+@pytest.fixture(autouse=True)
+def _hangup():
+    """The tests themselves may run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_signals_request_a_stop(number):
     with Interrupt() as stop:

@@ -5,10 +5,6 @@ from pathlib import Path
 
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright and a Chromium")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium")
-
 
 @pytest.fixture
 def pages(scfs, trained, photos, tmp_path):
@@ -21,16 +17,11 @@ def pages(scfs, trained, photos, tmp_path):
     return [trained / "report" / "index.html", tmp_path / "two.html"]
 
 
-def test_on_phones_and_desktops(pages, tmp_path):
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        try:
-            for path in pages:
-                for width, scheme in ((390, "dark"), (1200, "light")):
-                    check(browser, path, width, scheme)
-            check_print(browser, pages[0], tmp_path / "page.pdf")
-        finally:
-            browser.close()
+def test_on_phones_and_desktops(browser, pages, tmp_path):
+    for path in pages:
+        for width, scheme in ((390, "dark"), (1200, "light")):
+            check(browser, path, width, scheme)
+    check_print(browser, pages[0], tmp_path / "page.pdf")
 
 
 def check(browser, path: Path, width: int, scheme: str) -> None:
