@@ -70,23 +70,15 @@ def entropy(probs: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def used_outputs(probs: Tensor) -> Tensor:
-    """How many outputs the mean probabilities of a batch (..., K) use: exp of their entropy, from 1 to K."""
-    mean = probs.flatten(0, -2).mean(dim=0)
-    return (-torch.xlogy(mean, mean).sum()).exp()
+def mean_probs(probs: Tensor) -> Tensor:
+    """Mean probabilities (K,) of a batch (..., K)."""
+    return probs.flatten(0, -2).mean(dim=0)
 
 
 @torch.no_grad()
-def num_directions(pooled: Tensor) -> Tensor:
-    """Along how many directions L2-normalised features (..., C) vary: (tr S)^2 / tr S^2 of their covariance S.
-
-    An effective rank (participation ratio) without a decomposition; 1 if all lie on a line, 0 if all are the same.
-    """
-    units = F.normalize(upcast(pooled), dim=-1).flatten(0, -2)
-    centered = units - units.mean(dim=0)
-    with torch.autocast(pooled.device.type, enabled=False):
-        gram = centered @ centered.T if len(centered) < centered.shape[1] else centered.T @ centered
-    return gram.diagonal().sum().square() / gram.square().sum().clamp(min=1e-12)
+def used_outputs(mean: Tensor) -> Tensor:
+    """How many outputs the mean probabilities (K,) of a batch use: exp of their entropy, from 1 to K."""
+    return (-torch.xlogy(mean, mean).sum()).exp()
 
 
 @torch.no_grad()

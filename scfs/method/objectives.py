@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scfs.method.losses import Center, entropy, search_loss, sharpen, sinkhorn, used_outputs, view_loss
+from scfs.method.losses import Center, entropy, mean_probs, search_loss, sharpen, sinkhorn, view_loss
 from scfs.method.search import upcast
 
 # G global views, N local views, V any views, B images per process, A images of all processes, K head outputs
@@ -36,9 +36,9 @@ class Term(NamedTuple):
 
     loss: Tensor
     targets: Tensor  # (..., B, K)
-    # Scalars of the teacher's probabilities; None without a softmax.
-    entropy: Tensor | None = None
-    used_outputs: Tensor | None = None
+    # Of the teacher's probabilities; None without a softmax.
+    entropy: Tensor | None = None  # a scalar
+    mean_probs: Tensor | None = None  # (K,)
 
 
 class Sharpening(NamedTuple):
@@ -90,7 +90,7 @@ class SelfDistillation:
     def views(self, outputs: Tensor, targets: Tensor, sharpening: Sharpening) -> Term:
         """DINO's loss (Eqs. 4-6)."""
         probs = self._teacher_probs(targets, sharpening)
-        return Term(view_loss(outputs, probs, self.student_temp), targets, entropy(probs), used_outputs(probs))
+        return Term(view_loss(outputs, probs, self.student_temp), targets, entropy(probs), mean_probs(probs))
 
     def pairs(
         self,
@@ -102,7 +102,7 @@ class SelfDistillation:
         """The search loss (Eq. 11)."""
         probs = self._teacher_probs(targets, sharpening, None if weights is None else weights.weights)
         loss = search_loss(outputs, probs, self.student_temp, *(weights or ()))
-        return Term(loss, targets, entropy(probs), used_outputs(probs))
+        return Term(loss, targets, entropy(probs), mean_probs(probs))
 
     def _teacher_probs(self, logits: Tensor, sharpening: Sharpening, weights: Tensor | None = None) -> Tensor:
         temperature, center = sharpening

@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from scfs.method.encoder import Encoder, Features
 from scfs.method.heads import DataHead, LayerHead
-from scfs.method.losses import Center, agreement, num_directions, spread
+from scfs.method.losses import Center, agreement, spread, used_outputs
 from scfs.method.modes import Contrast, Pass, Targets, Variant, plan_of
 from scfs.method.objectives import Objective, PairWeights, SelfDistillation, Sharpening, Term
 from scfs.method.search import box_in_view, pair_weights, roi_maps, search_attention
@@ -93,12 +93,13 @@ class SCFS(nn.Module):
         """The losses of the terms, and diagnostics of them and of the pooled features (G, B, C)."""
         losses = {name: term.loss for name, term in terms.items()}
         softmax = {f"entropy/{name}": term.entropy for name, term in terms.items() if term.entropy is not None}
-        softmax |= {f"used/{name}": term.used_outputs for name, term in terms.items() if term.used_outputs is not None}
+        for name, term in terms.items():
+            if term.mean_probs is not None:
+                softmax[f"used/{name}"] = used_outputs(self.mean_over_processes(term.mean_probs))
         spread_of = {"feature_spread": pooled, **{f"spread/{name}": term.targets for name, term in terms.items()}}
         spread_of = {name: outputs.detach() for name, outputs in spread_of.items()}
         spreads = {name: spread(outputs, self.mean_over_processes) for name, outputs in spread_of.items()}
-        features = {"feature_directions": num_directions(pooled.detach())}
-        return Output(losses, softmax | spreads | features | agreements, spread_of)
+        return Output(losses, softmax | spreads | agreements, spread_of)
 
     def _data_term(self, student: dict[Pass, Features], key_features: Tensor, teacher_temp: float) -> Term:
         """The data contrast, on pooled features (Eqs. 3-6). key_features: (G, B, C)."""

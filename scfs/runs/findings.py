@@ -13,13 +13,12 @@ PATIENCE = 0.1  # fraction of the run before the first check: every run starts n
 FLAT = 0.8  # fraction of a head's outputs that the teacher uses, exp(entropy) / K; a third at random weights and 0.04
 CERTAIN = 0.02  # entropy of a head, as a fraction of ln K
 MIN_SPREAD = 0.02
-MIN_DIRECTIONS = 1.5  # along which features vary
 MIN_INFORMATION = 0.002  # of the teacher's output about the image, as a fraction of ln K
 ABOVE_UNIFORM = 1.5  # times the loss of a uniform guess, ln K
 EQUAL = 0.99999  # cosine of the student's and the teacher's features
 
 # Kinds, worst first.
-COLLAPSE, LINE, SAME, CONSTANT, ABOVE = "collapse", "line", "spread", "constant", "above uniform"
+COLLAPSE, SAME, CONSTANT, ABOVE = "collapse", "spread", "constant", "above uniform"
 UNINFORMATIVE, FLAT_HEAD, SAME_NETWORK, FROZEN_TEACHER = "uninformative", "flat", "same network", "frozen teacher"
 
 
@@ -60,13 +59,6 @@ def findings(means: Mapping[str, float], num_outputs: Callable[[str], int | None
             f"the features of all images are nearly the same (spread {means['feature_spread']:.3f}): the network "
             "is collapsing. Lower optim.lr, lengthen optim.warmup_epochs or, with method.targets = 'teacher', "
             "raise method.momentum.",
-        )
-    elif means.get("feature_directions", math.inf) < MIN_DIRECTIONS:
-        yield Finding(
-            LINE,
-            "",
-            f"the features of all images lie on a line (they vary along {means['feature_directions']:.1f} directions): "
-            "the network is collapsing. Lower optim.lr, lengthen optim.warmup_epochs, and check that images differ.",
         )
     yield from _teacher_findings(means)
 

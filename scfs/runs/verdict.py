@@ -10,7 +10,6 @@ from scfs.runs.findings import (
     CONSTANT,
     FLAT_HEAD,
     FROZEN_TEACHER,
-    LINE,
     SAME,
     SAME_NETWORK,
     UNINFORMATIVE,
@@ -32,7 +31,6 @@ SHRUNK = 0.5  # times the effective rank at the start: the features lose dimensi
 
 HEADLINES = {
     COLLAPSE: "Collapsed",
-    LINE: "Collapsed",
     SAME: "A head has collapsed",
     CONSTANT: "A head has collapsed",
     ABOVE: "Diverged",

@@ -63,12 +63,12 @@ def test_no_gradient_goes_through_the_search(contrast, variant):
 def test_diagnostics_of_every_head_have_no_gradient():
     for contrast, variant in EVERY_MODE:
         losses, diagnostics, _ = make_model(contrast, variant)(make_batch(), TEACHER_TEMP)
-        expected = {f"{kind}/{term}" for kind in ("entropy", "spread") for term in losses}
-        assert diagnostics.keys() == {"feature_spread", *expected}
+        expected = {f"{kind}/{term}" for kind in ("entropy", "used", "spread") for term in losses}
+        assert diagnostics.keys() == {"feature_spread", "agreement", *expected}
         for name, value in diagnostics.items():
             assert value.shape == ()
             assert not value.requires_grad
-            assert value > 0
+            assert value > 0 or name == "agreement"
             if name.startswith("entropy"):
                 assert value <= 1
 
