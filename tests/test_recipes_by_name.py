@@ -110,5 +110,5 @@ def test_the_demos_numbers_are_the_same_everywhere():
     start, end = re.search(r"from ([\d.]+) % .* to ([\d.]+) %", header).groups()
     minutes = re.search(r"# time +([\d.]+) minutes", header)[1]
     readme = (REPO / "README.md").read_text(encoding="utf-8")
-    assert f"k-NN top-1: {start}% at the start, {end}% after training" in readme
+    assert f"k-NN top-1: {start} % before training, {end} % after" in readme
     assert f"Training took {minutes} minutes" in readme
