@@ -14,6 +14,7 @@ from scfs.errors import UserError
 from scfs.evaluate.own_data import own_data, show_own
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import show_report
+from scfs.runs.files import check_new
 from scfs.runs.layout import environment, free_path
 from scfs.runs.metric import Metric
 from scfs.runs.results import Result, record, results_folder, run_of
@@ -28,10 +29,9 @@ from scfs.visualize.queries import Example
 from scfs.visualize.searchers import build_searcher, short_names
 
 
-class Subject(NamedTuple):
-    """A run or weights whose attention is shown, under a title."""
+class NamedSearcher(NamedTuple):
+    """The searcher of a run or of weights, under a title."""
 
-    target: str
     title: str
     searcher: Searcher
 
@@ -41,6 +41,8 @@ def attend_and_draw(targets: Sequence[str], settings: Attend, console: Console) 
     device = choose_device(settings.device)
     if settings.names and len(settings.names) != len(targets):
         raise UserError(f"--names gives {len(settings.names)} titles for {len(targets)} runs; give one for each.")
+    if settings.out:
+        check_new(Path(settings.out))  # before the work, not after it
     with cpu_setup(device):
         if not settings.images:
             settings = _with_data(targets[0], settings, console)
@@ -49,9 +51,9 @@ def attend_and_draw(targets: Sequence[str], settings: Attend, console: Console) 
         source = open_train(settings.data) if settings.data else None
         examples, problems = choose_examples(source, settings)
         show_left_out(problems, console)
-        subjects = [_open(*named, settings, device, console) for named in _titles(targets, settings)]
+        searchers = [_open(*named, settings, device, console) for named in _titles(targets, settings)]
         path = Path(settings.out) if settings.out else _picture(targets, settings.show)
-        _draw(path, examples, subjects, settings)
+        _draw(path, examples, searchers, settings)
         console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
     return path
 
@@ -72,7 +74,7 @@ def _titles(targets: Sequence[str], settings: Attend) -> list[tuple[str, str]]:
     return list(zip(targets, settings.names or short_names(targets), strict=True))
 
 
-def _open(target: str, title: str, settings: Attend, device: torch.device, console: Console) -> Subject:
+def _open(target: str, title: str, settings: Attend, device: torch.device, console: Console) -> NamedSearcher:
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
     show_report(loaded, console)
     layers = loaded.backbone.layers
@@ -85,7 +87,7 @@ def _open(target: str, title: str, settings: Attend, device: torch.device, conso
     )
     about = f"{title}: images at {searcher.side} px, queries at {searcher.query_side} px, {' '.join(searcher.layers)}"
     console.print(about, highlight=False, markup=False, soft_wrap=True)
-    return Subject(target, title, searcher)
+    return NamedSearcher(title, searcher)
 
 
 def _picture(targets: Sequence[str], name: str) -> Path:
@@ -94,38 +96,37 @@ def _picture(targets: Sequence[str], name: str) -> Path:
     return free_path(f"attend-{name}", ".png") if run is None else run / f"attend-{name}.png"
 
 
-def _draw(path: Path, examples: Sequence[Example], subjects: Sequence[Subject], settings: Attend) -> None:
+def _draw(path: Path, examples: Sequence[Example], searchers: Sequence[NamedSearcher], settings: Attend) -> None:
     if settings.show == "components":
-        panels = [panel for subject in subjects for panel in _component_panels(subject, examples)]
+        panels = [panel for named in searchers for panel in _component_panels(named, examples)]
         save_component_picture(path, examples, panels)
         return
-    panels = [panel for subject in subjects for panel in _attention_panels(subject, examples, settings)]
+    panels = [panel for named in searchers for panel in _attention_panels(named, examples, settings)]
     names = {"jigsaw": [f"tile {i + 1}" for i in range(4)] + ["mean of tiles"], "box": ["attention"]}
     save_attention_picture(
         path, examples, panels, names.get(settings.show) or [f"view {i + 1}" for i in range(settings.views)]
     )
 
 
-def _attention_panels(subject: Subject, examples: Sequence[Example], settings: Attend) -> list[Panel]:
+def _attention_panels(named: NamedSearcher, examples: Sequence[Example], settings: Attend) -> list[Panel]:
     """A panel per layer: the attention of each example's queries and, for a jigsaw, of their mean."""
-    searcher, found = subject.searcher, []
+    searcher, found = named.searcher, []
     for example in examples:
         queries = searcher.queries(example.queries)
         if settings.show == "jigsaw":
             queries = {layer: torch.cat([each, mean_query(queries)[layer]]) for layer, each in queries.items()}
         found.append(attend(queries, searcher.keys([example.searched])))
-    own = f", {subject.title}" if settings.scales == "own" else ""
+    own = f", {named.title}" if settings.scales == "own" else ""
     return [
-        Panel(subject.title, layer, [maps[layer][:, 0] for maps in found], f"{layer}{own}") for layer in searcher.layers
+        Panel(named.title, layer, [maps[layer][:, 0] for maps in found], f"{layer}{own}") for layer in searcher.layers
     ]
 
 
-def _component_panels(subject: Subject, examples: Sequence[Example]) -> list[Panel]:
+def _component_panels(named: NamedSearcher, examples: Sequence[Example]) -> list[Panel]:
     """A panel per layer, with one scale over all examples."""
-    keys = [subject.searcher.keys([example.image]) for example in examples]
+    keys = [named.searcher.keys([example.image]) for example in examples]
     return [
-        Panel(subject.title, layer, component_colours([each[layer] for each in keys]))
-        for layer in subject.searcher.layers
+        Panel(named.title, layer, component_colours([each[layer] for each in keys])) for layer in named.searcher.layers
     ]
 
 
@@ -149,13 +150,13 @@ def _score_one(
     target: str, title: str, source: AnnotatedSource, settings: Attend, device: torch.device, console: Console
 ) -> list[Metric]:
     start, folder = time.perf_counter(), results_folder(target, console)
-    subject = _open(target, title, settings, device, console)
-    searcher = subject.searcher
+    named = _open(target, title, settings, device, console)
+    searcher = named.searcher
     score = AttentionScore(searcher, count=settings.views, area=settings.scale, seed=settings.seed)
     show_left_out(score.read(source, console), console)
     rows, counts = score.rows(), score.num_queries()
     about = ", ".join(f"{count} {kind} queries" for kind, count in counts.items())
-    console.print(f"Attention of {subject.title} on {settings.data}: {about}", highlight=False, markup=False)
+    console.print(f"Attention of {named.title} on {settings.data}: {about}", highlight=False, markup=False)
     console.print(metrics_table(rows))
     metrics = [metric for row in rows.values() for metric in row]
     sizes = {"size": searcher.side, "query_size": searcher.query_side, "layers": searcher.layers}

@@ -104,6 +104,14 @@ def test_mistakes_are_one_sentence(scfs, flags, message):
     assert "Traceback" not in err
 
 
+def test_a_picture_of_the_user_is_not_overwritten(scfs, tmp_path):
+    (tmp_path / "mine.png").write_bytes(b"mine")
+    code, _, err = scfs("attend", RANDOM, "--data", "scenes:4,4", "--out", tmp_path / "mine.png")
+    assert code == 2
+    assert "exists and is not overwritten" in err
+    assert (tmp_path / "mine.png").read_bytes() == b"mine"
+
+
 def test_boxes_without_masks_cannot_be_scored(scfs, tmp_path):
     """COCO's layout with boxes alone."""
     for split in ("train2017", "val2017"):
