@@ -8,14 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 
-from faults import files, processes
+from faults import files, fuzz, machines, numbers, processes
 from faults.launch import Outcome
 from scfs.markdown import markdown_table
 
 HEAD = ("fault", "tries", "survived", "steps lost", "seconds to the end")
 MARK = "<!-- table -->"
+VERBOSE_TRIES = 50  # of a fault; of more, only what was lost is printed
 Fault = Callable[[Path, random.Random], Outcome]
-FAULTS: dict[str, tuple[int, Fault]] = {**processes.FAULTS, **files.FAULTS}
+FAULTS: dict[str, tuple[int, Fault]] = {
+    **processes.FAULTS,
+    **machines.FAULTS,
+    **numbers.FAULTS,
+    **files.FAULTS,
+    **fuzz.FAULTS,
+}
 
 
 def try_fault(name: str, tries: int, seed: int) -> list[Outcome]:
@@ -23,9 +30,11 @@ def try_fault(name: str, tries: int, seed: int) -> list[Outcome]:
     root, outcomes = Path(mkdtemp(prefix="faults-")), []
     for number in range(tries):
         outcome = FAULTS[name][1](root / f"try-{number}", random.Random(f"{seed} {name} {number}"))
-        print(f"  {'ok' if outcome.survived else 'LOST'}  {outcome.note}", flush=True)
+        if tries <= VERBOSE_TRIES or not outcome.survived:
+            print(f"  {'ok' if outcome.survived else 'LOST'}  {outcome.note}", flush=True)
         outcomes.append(outcome)
-    shutil.rmtree(root, ignore_errors=True)
+    if all(outcome.survived for outcome in outcomes):  # otherwise there is something to look at
+        shutil.rmtree(root)
     return outcomes
 
 
@@ -50,21 +59,29 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=Path, help="page whose table is replaced")
     args = parser.parse_args()
-    lines, survived = [], True
+    lines: dict[str, list[str]] = {}
+    survived = True
     for name, (tries, _) in FAULTS.items():
         if args.only and not any(word in name for word in args.only):
             continue
         print(name, flush=True)
         outcomes = try_fault(name, args.tries or tries, args.seed)
         survived &= all(each.survived for each in outcomes)
-        lines.append(line(name, outcomes))
-    table = markdown_table(HEAD, lines)
-    print(table)
-    if args.write:
-        before, _, rest = args.write.read_text(encoding="utf-8").partition(MARK)
-        _, _, after = rest.partition(MARK)
-        args.write.write_text(f"{before}{MARK}\n\n{table}\n\n{MARK}{after}", encoding="utf-8")
+        lines[name] = line(name, outcomes)
+        if args.write:
+            write(args.write, lines)
+    print(markdown_table(HEAD, list(lines.values())))
     return 0 if survived else 1
+
+
+def write(page: Path, lines: dict[str, list[str]]) -> None:
+    """Replace the rows of these faults in the table of a page, and keep the others."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(MARK)
+    table, _, after = rest.partition(MARK)
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.strip().splitlines()[2:]]
+    lines = {row[0]: row for row in rows} | lines
+    table = markdown_table(HEAD, [lines[name] for name in FAULTS if name in lines])
+    page.write_text(f"{before}{MARK}\n\n{table}\n\n{MARK}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

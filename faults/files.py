@@ -10,8 +10,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from faults.launch import Outcome, Run, equal, first_line
-from faults.processes import unbroken
+from faults.launch import Outcome, Run, first_line
+from faults.processes import resumed
 
 FINISHED_STEPS = 12
 
@@ -33,7 +33,7 @@ def flipped_bit(folder: Path, random_: random.Random) -> Outcome:
     content = bytearray(path.read_bytes())
     content[random_.randrange(len(content))] ^= 1 << random_.randrange(8)
     path.write_bytes(content)
-    return _continues(run)
+    return resumed(run)
 
 
 def cut_short(folder: Path, random_: random.Random) -> Outcome:
@@ -41,15 +41,7 @@ def cut_short(folder: Path, random_: random.Random) -> Outcome:
     run = _begun(folder)
     path = folder / "last.pt"
     path.write_bytes(path.read_bytes()[: random_.randrange(path.stat().st_size)])
-    return _continues(run)
-
-
-def _continues(run: Run) -> Outcome:
-    lost = run.steps_logged() - run.saved_step()
-    if problem := run.complete(resume=True):
-        return Outcome(False, None, lost, problem)
-    same = equal(run.weights(), unbroken(1).weights())
-    return Outcome(same, None, lost, "" if same else "other weights than those of the unbroken run")
+    return resumed(run)
 
 
 def two_writers(folder: Path, random_: random.Random) -> Outcome:
@@ -102,7 +94,7 @@ def file_limit(folder: Path, random_: random.Random) -> Outcome:
     seconds = time.monotonic() - start
     if done.returncode != 2 or "limit" not in done.stderr:
         return Outcome(False, seconds, note=f"exit code {done.returncode}: {done.stderr[-200:]}")
-    return _continues(run)._replace(seconds=seconds)
+    return resumed(run)._replace(seconds=seconds)
 
 
 def results_at_once(folder: Path, _: random.Random, *, writers: int = 8, each: int = 10) -> Outcome:

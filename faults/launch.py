@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ RECIPE: dict[str, dict[str, Any]] = {
         "checkpoint_every_steps": 3,
     },
 }
+TORCHRUN = ["-m", "torch.distributed.run"]
 PATIENCE = 120.0  # seconds; what takes longer hangs
 
 
@@ -58,27 +59,32 @@ class Run:
         self.folder, self.processes, self.restarts = folder, processes, restarts
         self.started: subprocess.Popen[str] | None = None
 
-    def start(self, *flags: str, resume: bool = False, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        """Start or resume it; returns the process: torchrun's, if there is more than one."""
+    def start(
+        self,
+        *flags: str,
+        resume: bool = False,
+        program: Sequence[str] = ("scfs",),
+        env: dict[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
+        """Start or resume it; returns the process: torchrun's, if there is more than one.
+
+        program: a module, and arguments before those of scfs.
+        """
+        launcher: list[str] = []
+        if self.processes > 1:
+            launcher = [*TORCHRUN, "--standalone", "--nproc-per-node", str(self.processes)]
+            launcher += ["--max-restarts", str(self.restarts)]
+        resuming = ("--resume",) if self.restarts and not resume else ()
+        command = [*launcher, "-m", *program, *self.args(resume=resume), *resuming, *flags]
+        self.started = start_session([sys.executable, *command], env or {})
+        return self.started
+
+    def args(self, *, resume: bool = False) -> list[str]:
+        """The arguments of scfs."""
         recipe = self.folder.with_suffix(".toml")
         recipe.write_text(tomli_w.dumps(RECIPE), encoding="utf-8")
         what = [str(self.folder), "--resume"] if resume else [str(recipe), "--run.folder", str(self.folder)]
-        launcher = [sys.executable, "-m"]
-        if self.processes > 1:
-            launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(self.processes)]
-            launcher += ["--max-restarts", str(self.restarts), "-m"]
-        if self.restarts:
-            what.append("--resume")
-        variables = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **(env or {})}
-        self.started = subprocess.Popen(
-            [*launcher, "scfs", "pretrain", *what, *flags, "-q"],
-            env={**os.environ, **variables},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        return self.started
+        return ["pretrain", *what, "-q"]
 
     def end(self, fault_at: float | None = None) -> tuple[int, str, float]:
         """Wait for the end: exit code, standard error, and seconds since the fault; what hangs is killed."""
@@ -109,13 +115,18 @@ class Run:
         assert self.started is not None
         return [self.started.pid] if self.processes == 1 else children(self.started.pid)
 
-    def steps_logged(self) -> int:
-        """The last step in the log."""
+    def losses(self) -> dict[int, float]:
+        """The loss of each step in the log."""
         try:
             lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
-            return 0
-        return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=0)
+            return {}
+        rows = [json.loads(line) for line in lines if line.endswith("}")]
+        return {row["step"]: row["loss"] for row in rows if "loss" in row}
+
+    def steps_logged(self) -> int:
+        """The last step in the log."""
+        return max(self.losses(), default=0)
 
     def wait_for(self, step: int) -> bool:
         """Wait until a step is logged; False if the run ends before."""
@@ -140,6 +151,19 @@ class Run:
         wait_until(lambda: not members(self.started.pid), seconds=30)
 
 
+def start_session(command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start a command in a session of its own."""
+    variables = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **env}
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **variables},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
 def members(session: int) -> list[int]:
     """The living processes of a session."""
     found = []
@@ -162,13 +186,13 @@ def children(process: int) -> list[int]:
     return sorted(map(int, listed.split()))
 
 
-def wait_until(happened: Callable[[], bool], seconds: float = PATIENCE) -> bool:
-    """Wait for something; False if it takes too long."""
+def wait_until(happened: Callable[[], bool], seconds: float = PATIENCE, *, every: float = 0.05) -> bool:
+    """Wait for something, looking again and again; False if it takes too long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if happened():
             return True
-        time.sleep(0.05)
+        time.sleep(every)
     return False
 
 

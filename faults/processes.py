@@ -9,9 +9,10 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 
-from faults.launch import TOTAL_STEPS, Outcome, Run, children, equal
+from faults.launch import TOTAL_STEPS, Outcome, Run, children, equal, wait_until
 
 EARLIEST, LATEST = 2, TOTAL_STEPS - 4
+TEMPORARY = ".last.pt.*.part"
 
 
 @cache
@@ -36,19 +37,33 @@ def _interrupted(
     return run, fault_at, code, errors, seconds
 
 
-def _resumed(run: Run, seconds: float, note: str = "") -> Outcome:
+def resumed(run: Run, seconds: float | None = None) -> Outcome:
     """Resume an interrupted run, and compare it with an unbroken one."""
     lost = run.steps_logged() - run.saved_step()
     if problem := run.complete(resume=True):
         return Outcome(False, seconds, lost, problem)
     same = equal(run.weights(), unbroken(run.processes).weights())
-    return Outcome(same, seconds, lost, note if same else "other weights than those of the unbroken run")
+    return Outcome(same, seconds, lost, "" if same else "other weights than those of the unbroken run")
 
 
 def killed(folder: Path, random_: random.Random, *, processes: int) -> Outcome:
     """All processes are killed with -9 at a random moment; the resumed run must equal an unbroken one."""
     run, _, _, _, seconds = _interrupted(folder, random_, lambda run: run.kill(signal.SIGKILL), processes=processes)
-    return _resumed(run, seconds)
+    return resumed(run, seconds)
+
+
+def killed_in_save(folder: Path, random_: random.Random) -> Outcome:
+    """Killed with -9 while a checkpoint is being written, which its temporary file shows."""
+    run = Run(folder)
+    for attempt in range(10):
+        run.start("--run.checkpoint_every_steps", "1", resume=attempt > 0)
+        run.wait_for(run.steps_logged() + random_.randint(1, 5))
+        wait_until(lambda: any(folder.glob(TEMPORARY)), every=0.001)
+        run.kill(signal.SIGKILL)
+        run.end()
+        if any(folder.glob(TEMPORARY)):
+            return resumed(run)
+    return Outcome(False, note="was never killed inside a save")
 
 
 def signalled(folder: Path, random_: random.Random, *, number: int, processes: int, twice: bool = False) -> Outcome:
@@ -61,7 +76,7 @@ def signalled(folder: Path, random_: random.Random, *, number: int, processes: i
             run.kill(number)
 
     run, _, _, errors, seconds = _interrupted(folder, random_, send, processes=processes)
-    outcome = _resumed(run, seconds)
+    outcome = resumed(run, seconds)
     if outcome.steps_lost:
         return outcome._replace(survived=False, note=f"{outcome.steps_lost} steps were not saved: {errors[-200:]}")
     return outcome
@@ -77,7 +92,7 @@ def worker_killed(folder: Path, random_: random.Random, *, processes: int) -> Ou
     run, _, code, errors, seconds = _interrupted(folder, random_, kill, processes=processes)
     if code == 0 or "Data loader worker" not in errors or seconds > 60:
         return Outcome(False, seconds, note=f"exit code {code}: {errors[-200:]}")
-    return _resumed(run, seconds)
+    return resumed(run, seconds)
 
 
 def agent_killed(folder: Path, random_: random.Random) -> Outcome:
@@ -88,7 +103,7 @@ def agent_killed(folder: Path, random_: random.Random) -> Outcome:
         os.kill(run.started.pid, signal.SIGKILL)
 
     run, _, _, _, seconds = _interrupted(folder, random_, kill, processes=2)
-    outcome = _resumed(run, seconds)
+    outcome = resumed(run, seconds)
     return outcome if not outcome.steps_lost else outcome._replace(survived=False, note="steps were not saved")
 
 
@@ -116,25 +131,23 @@ def rank_stopped(folder: Path, random_: random.Random) -> Outcome:
     run.kill(signal.SIGCONT)
     run.kill(signal.SIGKILL)
     run.end()
-    return _resumed(run, seconds) if ended else Outcome(False, seconds, note="the other process still waits")
+    return resumed(run, seconds) if ended else Outcome(False, seconds, note="the other process still waits")
 
 
 def _ends(process: int, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    def ended() -> bool:
         try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+            return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except OSError:
             return True
-        if state == "Z":
-            return True
-        time.sleep(0.1)
-    return False
+
+    return wait_until(ended, seconds)
 
 
 FAULTS = {
     "killed with -9 at a random moment, one process": (20, partial(killed, processes=1)),
     "killed with -9 at a random moment, two processes": (20, partial(killed, processes=2)),
+    "killed with -9 inside a save": (20, killed_in_save),
     "SIGTERM to all, one process": (4, partial(signalled, number=signal.SIGTERM, processes=1)),
     "SIGTERM to torchrun and ranks at once": (4, partial(signalled, number=signal.SIGTERM, processes=2)),
     "SIGTERM to all, twice": (4, partial(signalled, number=signal.SIGTERM, processes=1, twice=True)),

@@ -1,31 +1,39 @@
-"""A sample of damaged files of every kind; `python tests/fuzz.py` tries thousands."""
+"""A sample of damaged files of every kind; `make faults` tries thousands."""
+
+import random
+import time
 
 import pytest
-from fuzz import KINDS, Outcome, _try, run
 
+from faults import fuzz
+from faults.fuzz import KINDS, REFUSED, damaged, try_to_read
 from scfs.errors import UserError
 
-COUNTS = {"images": 40, "tars": 25, "parquets": 20, "checkpoints": 20}
+COUNTS = {"image": 40, "tar": 25, "parquet": 20, "checkpoint": 20}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damaged_files(kind):
-    if kind == "parquets":
+def test_damaged_files(tmp_path, kind):
+    if kind == "parquet":
         pytest.importorskip("pyarrow")
-    outcome = run(kind, COUNTS[kind])
-    assert outcome.tracebacks + outcome.slow == []
-    assert outcome.tried == outcome.survived == COUNTS[kind]
-    assert outcome.sentences > COUNTS[kind] / 4
+    outcomes = [damaged(tmp_path / str(i), random.Random(i), kind=kind) for i in range(COUNTS[kind])]
+    assert [each.note for each in outcomes if not each.survived] == []
+    assert sum(each.note == REFUSED for each in outcomes) > COUNTS[kind] / 4
 
 
-def test_outcomes_are_counted(tmp_path):
-    outcome = Outcome()
-    for answer in (True, False, UserError("why"), UserError("two\nlines"), KeyError("bug")):
+@pytest.mark.parametrize(
+    ("answer", "survived"),
+    [(True, True), (False, True), (UserError("why"), True), (UserError("two\nlines"), False), (KeyError("bug"), False)],
+)
+def test_what_counts_as_survived(tmp_path, answer, survived):
+    def read(_):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-        def read(_, answer=answer):
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+    assert try_to_read(read, tmp_path).survived is survived
 
-        _try(read, tmp_path, "case", outcome)
-    assert (outcome.tried, outcome.results, outcome.sentences, len(outcome.tracebacks)) == (5, 1, 2, 2)
+
+def test_slow_files_count_as_failures(tmp_path, monkeypatch):
+    monkeypatch.setattr(fuzz, "SLOW", 0.01)
+    assert not try_to_read(lambda _: time.sleep(0.02) or True, tmp_path).survived

@@ -11,6 +11,7 @@ import numpy as np
 from scfs.data.files import FileSource
 from scfs.data.lists import list_files
 from scfs.errors import UserError
+from scfs.extras import check_extra
 from scfs.regular_file import check_regular, read_regular
 
 MAX_BYTES = 2**28  # of a list of images
@@ -140,12 +141,9 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
 
 
 def _matlab(path: Path) -> dict[str, Any]:
-    try:
-        from scipy.io import loadmat
-    except ImportError:
-        raise UserError(
-            "Stanford Cars stores its labels in MATLAB files, which need scipy: pip install 'scfs[cars]'."
-        ) from None
+    check_extra("cars", "Stanford Cars, whose labels are MATLAB files,")
+    from scipy.io import loadmat
+
     try:
         check_regular(path)
         return dict(loadmat(path))

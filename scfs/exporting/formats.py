@@ -1,7 +1,6 @@
 """The table of export formats: a new one is a new row, a file with its function, and a choice of the setting `to`."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +16,11 @@ from scfs.exporting.for_transformers import write_transformers
 
 
 class Format(NamedTuple):
-    """A row: how OUT is named, what writes it, and which packages that needs."""
+    """A row: how OUT is named, what writes it, and whether that needs an extra."""
 
     suffix: str  # empty: a folder
     write: Callable[[Loaded, Path], Exported]
-    packages: tuple[str, ...] = ()  # of the extra with the format's name
+    extra: str | None = None
 
 
 FORMATS = {
@@ -30,8 +29,8 @@ FORMATS = {
     "safetensors": Format(".safetensors", write_safetensors),
     "torch": Format(".pt2", write_program),
     "detectron2": Format(".pkl", write_detectron2),
-    "onnx": Format(".onnx", write_onnx, ("onnx", "onnxscript", "onnxruntime")),
-    "transformers": Format("", write_transformers, ("transformers",)),
+    "onnx": Format(".onnx", write_onnx, "onnx"),
+    "transformers": Format("", write_transformers, "transformers"),
 }
 # Of two formats with a suffix, the later one: --to timm also checks that timm has the model.
 BY_SUFFIX = {format.suffix: name for name, format in FORMATS.items() if format.suffix}
@@ -54,10 +53,3 @@ def choose_format(to: str, out: Path) -> str:
     if not suffix and out.suffix in BY_SUFFIX:
         raise UserError(f"--to {to} writes a folder, not {out}; give it a name without {out.suffix}.")
     return to
-
-
-def check_packages(name: str) -> None:
-    """Raise a `UserError` for packages that a format needs and that are not installed."""
-    missing = [package for package in FORMATS[name].packages if find_spec(package) is None]
-    if missing:
-        raise UserError(f"Export to {name} needs {' and '.join(missing)}: pip install 'scfs[{name}]'.")

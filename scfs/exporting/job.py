@@ -5,7 +5,8 @@ from rich.console import Console
 from scfs.backbones import load_backbone
 from scfs.evaluate.settings import Export
 from scfs.exporting.exported import Exported
-from scfs.exporting.formats import FORMATS, check_packages, choose_format
+from scfs.exporting.formats import FORMATS, choose_format
+from scfs.extras import check_extra
 from scfs.runs.files import check_new
 
 
@@ -18,7 +19,8 @@ def export(target: str, out: Path, *, to: str = "auto", network: str = "teacher"
     """
     format = choose_format(to, out)
     check_new(out)
-    check_packages(format)
+    if extra := FORMATS[format].extra:
+        check_extra(extra, f"Export to {format}")
     loaded = load_backbone(target, network=network, name=name)
     loaded.backbone.eval()
     return FORMATS[format].write(loaded, out)

@@ -146,7 +146,12 @@ class _Written:
 
 def _write(path: Path, content: dict[str, Any], before: Callable[[str], object]) -> None:
     """Write a checkpoint; `before` is called with its SHA-256 once it is complete, before it takes its place."""
-    _refuse_not_finite(content)
+    if broken := _not_finite(content):
+        step = f" at step {content['step']}" if "step" in content else ""
+        raise UserError(
+            f"Nothing was saved{step}: {broken} is not finite everywhere; resume from the last checkpoint, or start "
+            "again with a lower learning rate."
+        )
     written: _Written | None = None
 
     def write(file: BinaryIO) -> None:
@@ -165,19 +170,19 @@ def _write(path: Path, content: dict[str, Any], before: Callable[[str], object])
         raise UserError(f"Cannot write checkpoint {path} ({_problem(path, reason)} and {resume}.") from None
 
 
-def _refuse_not_finite(content: Any, name: str = "") -> None:
-    """Raise a `UserError` for a tensor that is inf or NaN somewhere: nothing like that is ever saved."""
-    if isinstance(content, dict):
-        for key, value in content.items():
-            _refuse_not_finite(value, f"{name}.{key}".lstrip("."))
-    elif isinstance(content, list | tuple):
-        for number, value in enumerate(content):
-            _refuse_not_finite(value, f"{name}.{number}")
-    elif isinstance(content, torch.Tensor) and content.is_floating_point() and not content.isfinite().all():
-        raise UserError(
-            f"Nothing was saved: {name} is not finite everywhere; resume from the last checkpoint, or start again "
-            "with a lower learning rate."
-        )
+def _not_finite(content: Any, name: str = "") -> str | None:
+    """The name of a tensor that is inf or NaN somewhere; None if all are finite."""
+    if isinstance(content, torch.Tensor):
+        return name if content.is_floating_point() and not content.isfinite().all() else None
+    items = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list | tuple)
+        else ()
+    )
+    found = (_not_finite(value, f"{name}.{key}".lstrip(".")) for key, value in items)
+    return next(filter(None, found), None)
 
 
 def _problem(path: Path, error: Exception) -> str:

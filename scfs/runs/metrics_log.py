@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch.utils.tensorboard import SummaryWriter
-
 from scfs.distributed import is_rank_zero, on_rank_zero
 from scfs.errors import UserError
+from scfs.extras import check_extra, missing_packages
 from scfs.runs.files import append_text, write_text
 from scfs.runs.layout import METRICS, metrics_lines, parse_row
 from scfs.runs.metric import PER_CENT, Metric, as_json, from_json
@@ -43,7 +42,7 @@ class MetricsLog:
 def open_log(
     folder: Path | None, start_step: int = 0, loggers: Sequence[str] = (), settings: dict[str, Any] | None = None
 ) -> Iterator[MetricsLog]:
-    """metrics.jsonl and TensorBoard in a folder, and the chosen loggers; only rank zero writes.
+    """metrics.jsonl and, if it is installed, TensorBoard in a folder, and the chosen loggers; only rank zero writes.
 
     However the block ends, every sink is flushed and closed. Without a folder nothing is logged.
     """
@@ -53,7 +52,8 @@ def open_log(
         def open_sinks(folder: Path) -> None:
             folder.mkdir(exist_ok=True)
             chosen = [partial(LOGGERS[name], settings=settings or {}) for name in loggers]
-            openers: list[Callable[[Path, int], Sink]] = [JsonLines, TensorBoard, *chosen]
+            board = [] if missing_packages("tensorboard") else [TensorBoard]
+            openers: list[Callable[[Path, int], Sink]] = [JsonLines, *board, *chosen]
             for open_sink in openers:
                 sinks.append(open_sink(folder, start_step))
                 stack.callback(sinks[-1].close)
@@ -88,6 +88,8 @@ class TensorBoard:
     """The same rows in TensorBoard; older points after `start_step`, all of them in a new run, are hidden."""
 
     def __init__(self, folder: Path, start_step: int):
+        from torch.utils.tensorboard import SummaryWriter  # needs an extra
+
         self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else 0)
 
     def write(self, row: LogRow) -> None:
@@ -102,7 +104,7 @@ class Wandb:
     """The same rows in Weights & Biases. The run's id is stored in its folder, and a resumed run continues under it."""
 
     def __init__(self, folder: Path, start_step: int, settings: dict[str, Any]):
-        wandb, id_file = _imported("wandb"), folder / "wandb_id"
+        wandb, id_file = importlib.import_module("wandb"), folder / "wandb_id"
         if not (start_step and id_file.exists()):
             write_text(id_file, uuid.uuid4().hex)
         run_id = id_file.read_text(encoding="utf-8")
@@ -119,7 +121,7 @@ class Mlflow:
     """The same rows in MLflow, at MLFLOW_TRACKING_URI. As with Wandb, a resumed run continues under its id."""
 
     def __init__(self, folder: Path, start_step: int, settings: dict[str, Any]):
-        self.mlflow, id_file = _imported("mlflow"), folder / "mlflow_id"
+        self.mlflow, id_file = importlib.import_module("mlflow"), folder / "mlflow_id"
         self.mlflow.set_experiment("scfs")
         if start_step and id_file.exists():
             self.mlflow.start_run(run_id=id_file.read_text(encoding="utf-8"))
@@ -141,14 +143,7 @@ LOGGERS: dict[str, Callable[..., Sink]] = {"wandb": Wandb, "mlflow": Mlflow}
 def check_loggers(names: Sequence[str]) -> None:
     """Raise a `UserError` for loggers that are not installed, before anything is created."""
     for name in names:
-        _imported(name)
-
-
-def _imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise UserError(f"run.loggers names '{name}', which is not installed; pip install 'scfs[{name}]'.") from None
+        check_extra(name, f"The logger {name}")
 
 
 def _values(row: LogRow) -> dict[str, float]:

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import REPO
 from safetensors import safe_open
 from test_export import saved
 
-import scfs.exporting.formats as formats
+from scfs import extras
 from scfs.errors import UserError
 from scfs.evaluate.settings import Export
 from scfs.exporting import export
@@ -89,17 +88,9 @@ def test_nothing_is_overwritten(out, tmp_path):
 )
 def test_a_missing_package_is_named(out, to, reason, tmp_path, monkeypatch):
     absent = ("onnxruntime", "transformers")
-    monkeypatch.setattr(formats, "find_spec", lambda name: None if name in absent else object())
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name in absent else object())
     with pytest.raises(UserError, match=reason):
         export("random:resnet18", tmp_path / out, to=to)
-
-
-def test_the_extras_hold_the_packages():
-    text = (REPO / "pyproject.toml").read_text(encoding="utf-8")
-    for name, format in FORMATS.items():
-        if format.packages:
-            [line] = [line for line in text.splitlines() if line.startswith(f"{name} = ")]
-            assert all(f'"{package}"' in line for package in format.packages)
 
 
 @torch.no_grad()

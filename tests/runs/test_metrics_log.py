@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from scfs.errors import UserError
 from scfs.runs.layout import read_metrics
-from scfs.runs.metrics_log import open_log
+from scfs.runs.metrics_log import check_loggers, open_log
 
 
 def test_rows_after_the_start_are_cut_off(tmp_path):
@@ -110,7 +110,14 @@ def scalars(folder, name):
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_logger_that_is_not_installed_is_a_user_error(tmp_path, monkeypatch, name):
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UserError, match=f"run.loggers names '{name}'"), open_log(tmp_path, 0, (name,), {}):
-        pass
+def test_a_logger_that_is_not_installed_is_a_user_error(monkeypatch, name):
+    monkeypatch.setattr("scfs.extras.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=f"The logger {name} needs {name}: pip install"):
+        check_loggers([name])
+
+
+def test_without_tensorboard_the_rows_are_logged_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr("scfs.extras.find_spec", lambda _: None)
+    with open_log(tmp_path) as log:
+        log.write({"step": 1, "loss": 2.0})
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

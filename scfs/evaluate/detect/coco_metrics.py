@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from faster_coco_eval import COCO, COCOeval_faster
-from faster_coco_eval.core import mask as coco_masks
 from numpy.typing import NDArray
 
 from scfs.data.annotations import Objects
@@ -106,12 +104,16 @@ def _number(entries: Entries) -> None:
 
 
 def _use_mask_areas(results: Entries) -> None:
+    from faster_coco_eval.core import mask as coco_masks  # needs an extra
+
     for entry in results:
         entry["area"] = float(coco_masks.area(entry["segmentation"]))
 
 
 def _evaluate(truth: dict[str, Any], results: Entries, kind: str) -> dict[str, Any]:
     """COCO's numbers for boxes or masks, and those of each class with objects."""
+    from faster_coco_eval import COCO, COCOeval_faster  # needs an extra
+
     detected = {**truth, "annotations": results}
     evaluation = COCOeval_faster(
         COCO(truth, print_function=_silent),

@@ -3,7 +3,6 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
-from faster_coco_eval.core import mask as coco_masks
 from numpy.typing import NDArray
 
 # N detections in an image, H W height and width of the image
@@ -31,6 +30,8 @@ class Detections:
 
 def encode_masks(masks: NDArray[np.bool_]) -> tuple[Rle, ...]:
     """Masks (N, H, W) as RLE."""
+    from faster_coco_eval.core import mask as coco_masks  # needs an extra
+
     # One by one: the encoder wants columns, and turning a single mask stays in the processor's cache.
     return tuple(coco_masks.encode(np.asfortranarray(mask.astype(np.uint8))) for mask in masks)
 
@@ -39,6 +40,8 @@ def decode_masks(masks: Sequence[Rle]) -> NDArray[np.bool_]:
     """The masks (N, H, W) of RLE of one image; (0, 0, 0) without any, as their size is not known then."""
     if not masks:
         return np.zeros((0, 0, 0), np.bool_)
+    from faster_coco_eval.core import mask as coco_masks  # needs an extra
+
     return np.stack([coco_masks.decode(mask) for mask in masks]).astype(np.bool_)
 
 

@@ -24,6 +24,7 @@ from scfs.evaluate.own_data import with_annotated_data
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import EvalTarget, load_evaluated, show_report
 from scfs.evaluate.training_folder import open_folder
+from scfs.extras import check_extra
 from scfs.runs.files import digest_of
 from scfs.runs.metric import Metric
 from scfs.runs.results import record, results_folder
@@ -35,6 +36,7 @@ PICTURE = "detections.png"
 
 def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
     """Score a backbone by the detector that is trained from it, and save the detector: the `scfs detect` command."""
+    check_extra("detect", "scfs detect")
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
     with distributed.process_group(device), cpu_setup(device):
         recorded_in = results_folder(target, console) if settings.start == "weights" else None

@@ -2,7 +2,6 @@ import secrets
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 
 from rich.console import Console
 from rich.progress import Progress
@@ -14,6 +13,7 @@ from scfs.distributed import choose_device
 from scfs.errors import UserError
 from scfs.evaluate.own_data import own_data, show_own
 from scfs.evaluate.target import load_evaluated, show_report
+from scfs.extras import check_extra
 from scfs.visualize.attention import Searcher
 from scfs.visualize.explore.settings import Explore
 from scfs.visualize.explore.state.gallery import CENTRE, Gallery
@@ -22,21 +22,14 @@ from scfs.visualize.explore.state.session import Session
 from scfs.visualize.features import Sample, sample_features
 from scfs.visualize.searchers import build_searcher, short_names
 
-PACKAGES = ("fastapi", "uvicorn")  # of the extra "explore"
 ADDRESS = "127.0.0.1"
 
 
 def explore(targets: Sequence[str], settings: Explore, console: Console) -> None:
     """Serve a page that shows what the feature search looks at, until Ctrl-C: the `scfs explore` command."""
-    check_packages()
+    check_extra("explore", "scfs explore")
     with reserve_port(settings.port) as listener:  # first: what takes minutes should not end with a port in use
         serve(open_session(targets, settings, console), listener, console)
-
-
-def check_packages() -> None:
-    """Raise a `UserError` for packages that are not installed."""
-    if missing := [package for package in PACKAGES if find_spec(package) is None]:
-        raise UserError(f"scfs explore needs {' and '.join(missing)}: pip install 'scfs[explore]'.")
 
 
 def open_session(targets: Sequence[str], settings: Explore, console: Console) -> Session:

@@ -143,9 +143,7 @@ def test_answers_are_sent_at_once():
 
 def test_missing_packages_are_named(scfs, monkeypatch):
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        "scfs.visualize.explore.job.find_spec", lambda name: None if name == "uvicorn" else find_spec(name)
-    )
+    monkeypatch.setattr("scfs.extras.find_spec", lambda name: None if name == "uvicorn" else find_spec(name))
     code, _, err = scfs("explore", "random:resnet10_half", "--data", "scenes:4,4")
     assert (code, err) == (2, "scfs: scfs explore needs uvicorn: pip install 'scfs[explore]'.\n")
 

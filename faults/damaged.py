@@ -1,22 +1,10 @@
-"""Damaged files by the hundred: each must give a result or a sentence, never a traceback, and within seconds.
+"""Damaged files of every kind that scfs reads. Each is a function of its random generator."""
 
-`run(kind, count)` can be called from other programs; every case is a function of its seed. From the command line:
-
-    python tests/fuzz.py --images 2000 --tars 500 --parquets 500 --checkpoints 200
-"""
-
-import argparse
 import io
 import struct
-import sys
 import tarfile
-import tempfile
-import time
-import traceback
 import zipfile
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,39 +12,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from scfs.data.decode import Unreadable, decode
-from scfs.data.loader import CentreDataset
 from scfs.data.scenes import render_scene
-from scfs.data.sources import open_train
-from scfs.data.views import centre_view, crop_and_flip
-from scfs.errors import UserError
 from scfs.runs import checkpoint
-from scfs.weights.read import read_weights
 
-SLOW = 5.0  # seconds
 ODD_BYTES = (0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF, 0x30, 0x2D)
 ODD_FIELDS = (b"-0000000001", b"77777777777", b"9", b"\x80" + b"\xff" * 10, b"\xff" * 11, b"1_0", b"0x7", b" ", b"\0")
-
-
-@dataclass
-class Outcome:
-    """How often a kind of file was damaged, and what came of it."""
-
-    tried: int = 0
-    results: int = 0  # read all the same
-    sentences: int = 0  # refused, or left out
-    tracebacks: list[str] = field(default_factory=list)  # case and last line of each
-    slow: list[str] = field(default_factory=list)
-
-    @property
-    def survived(self) -> int:
-        return self.results + self.sentences
-
-    def __str__(self) -> str:
-        return (
-            f"{self.tried} tried, {self.survived} survived ({self.results} results, {self.sentences} sentences), "
-            f"{len(self.tracebacks)} tracebacks, {len(self.slow)} slow"
-        )
 
 
 def mutated(data: bytes, random: np.random.Generator) -> bytes:
@@ -90,10 +50,12 @@ def mutated(data: bytes, random: np.random.Generator) -> bytes:
 
 
 def scene(index: int) -> Image.Image:
+    """A small image."""
     return Image.fromarray(render_scene(0, "train", index).image).resize((72, 56))
 
 
 def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+    """An image as a file of a kind."""
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
@@ -124,6 +86,7 @@ def images() -> tuple[bytes, ...]:
 
 
 def broken_image(random: np.random.Generator) -> bytes:
+    """Damaged anywhere; of a PNG, the checksums mostly fit again."""
     data = mutated(images()[int(random.integers(len(images())))], random)
     return with_checksums(data) if data[:4] == b"\x89PNG" and random.random() < 0.7 else data
 
@@ -173,6 +136,7 @@ def broken_tar(random: np.random.Generator) -> bytes:
 
 @lru_cache
 def parquet(kind: int) -> bytes:
+    """Tables with and without paths, dictionaries and compression."""
     import pyarrow
     import pyarrow.parquet
 
@@ -199,6 +163,7 @@ def broken_parquet(random: np.random.Generator) -> bytes:
 
 @lru_cache
 def checkpoint_file() -> bytes:
+    """A valid checkpoint."""
     buffer = io.BytesIO()
     tensors = {f"layer{i}.weight": torch.arange(24.0).reshape(4, 6) for i in range(4)}
     torch.save({"scfs_checkpoint": checkpoint.FORMAT, "step": 3, "teacher": tensors}, buffer)
@@ -218,86 +183,3 @@ def broken_checkpoint(random: np.random.Generator) -> bytes:
             content = mutated(content, random) if Path(name).name == chosen else content
             broken.writestr(name, content, compress_type=kind)
     return buffer.getvalue()
-
-
-def read_image(path: Path) -> bool:
-    image = decode(path)
-    centre_view(image, 32)
-    crop_and_flip(image, 32, seed=0)
-    return True
-
-
-def read_source(path: Path) -> bool:
-    source = open_train(str(path))
-    dataset = CentreDataset(source, 32, range(len(source)))
-    return not any(dataset[i].unreadable for i in range(min(20, len(source))))
-
-
-def read_checkpoint(path: Path) -> bool:
-    try:
-        read_weights(str(path))
-    except UserError:
-        checkpoint.load(path)
-    return True
-
-
-KINDS: dict[str, tuple[str, Callable[[np.random.Generator], bytes], Callable[[Path], bool]]] = {
-    "images": ("image.jpg", broken_image, read_image),
-    "tars": ("shard.tar", broken_tar, read_source),
-    "parquets": ("data.parquet", broken_parquet, read_source),
-    "checkpoints": ("last.pt", broken_checkpoint, read_checkpoint),
-}
-
-
-def run(kind: str, count: int, *, seed: int = 0, keep: Path | None = None) -> Outcome:
-    """Damage `count` files of a kind and read them; `keep` is a folder for those that end badly."""
-    name, make, read = KINDS[kind]
-    outcome = Outcome()
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(count):
-            path = Path(folder) / f"{number}-{name}"
-            path.write_bytes(make(np.random.default_rng((seed, number))))
-            before = len(outcome.tracebacks) + len(outcome.slow)
-            _try(read, path, f"{kind} {seed}/{number}", outcome)
-            if keep is not None and len(outcome.tracebacks) + len(outcome.slow) > before:
-                keep.mkdir(parents=True, exist_ok=True)
-                (keep / f"{seed}-{path.name}").write_bytes(path.read_bytes())
-            path.unlink()
-    return outcome
-
-
-def _try(read: Callable[[Path], bool], path: Path, case: str, outcome: Outcome) -> None:
-    start = time.monotonic()
-    outcome.tried += 1
-    try:
-        complete = read(path)
-        outcome.results, outcome.sentences = outcome.results + complete, outcome.sentences + (not complete)
-    except (UserError, Unreadable) as error:
-        if "\n" in str(error).strip() or not str(error):
-            outcome.tracebacks.append(f"{case}: not a sentence: {error}")
-        else:
-            outcome.sentences += 1
-    except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        outcome.tracebacks.append(f"{case}: {type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})")
-    if (seconds := time.monotonic() - start) > SLOW:
-        outcome.slow.append(f"{case}: {seconds:.1f} s")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Damage files, read them, and count what comes of it.")
-    for kind, count in (("images", 2000), ("tars", 500), ("parquets", 500), ("checkpoints", 200)):
-        parser.add_argument(f"--{kind}", type=int, default=count)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="a folder for the files that end badly")
-    args = parser.parse_args()
-    bad = 0
-    for kind in KINDS:
-        outcome = run(kind, getattr(args, kind), seed=args.seed, keep=args.keep)
-        print(f"{kind:12} {outcome}", *outcome.tracebacks, *outcome.slow, sep="\n  ", flush=True)
-        bad += len(outcome.tracebacks) + len(outcome.slow)
-    return min(bad, 1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
