@@ -1,7 +1,9 @@
 """Processes that die or are stopped, in the middle of a run."""
 
+import atexit
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -18,7 +20,9 @@ TEMPORARY = ".last.pt.*.part"
 @cache
 def unbroken(processes: int) -> Run:
     """A run that nothing happens to."""
-    run = Run(Path(mkdtemp(prefix="faults-")) / f"unbroken-{processes}", processes=processes)
+    root = Path(mkdtemp(prefix="faults-"))
+    atexit.register(shutil.rmtree, root)
+    run = Run(root / f"unbroken-{processes}", processes=processes)
     problem = run.complete()
     assert not problem, problem
     return run

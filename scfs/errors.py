@@ -1,6 +1,7 @@
 import errno
 import re
-import resource
+
+from scfs import portable
 
 # What to do about the system errors that the user can fix.
 ADVICE = {
@@ -35,8 +36,8 @@ def fixable(error: OSError) -> str | None:
 
 def file_size_limit(*, below: int) -> str:
     """The limit of the system on the size of files, such as "8 kB"; empty if it is not below a number of bytes."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if limit == resource.RLIM_INFINITY or limit >= below:
+    limit = portable.file_size_limit()
+    if limit is None or limit >= below:
         return ""
     return f"{limit / 2**20:.1f} MB" if limit >= 2**20 else f"{limit // 2**10} kB"
 

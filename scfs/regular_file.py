@@ -6,6 +6,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from scfs.portable import NON_BLOCKING, OPEN_FLAGS
+
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -22,7 +24,7 @@ def check_regular(path: str | Path) -> int:
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a regular file for reading; an `OSError` for anything else. Never blocks."""
     check_regular(path)
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    file = os.fdopen(os.open(path, os.O_RDONLY | NON_BLOCKING | OPEN_FLAGS), "rb")
     try:
         _size(os.fstat(file.fileno()), path)  # it may have been replaced in between
     except OSError:

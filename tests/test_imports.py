@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "scfs"
 
-# Packages, and the packages or modules each may import. Everyone may import its own package, scfs.errors and scfs.extras.
+# Packages, and the packages or modules each may import; all may import their own package, scfs.errors and scfs.extras.
 ARROWS = {
     "": {"errors", "api"},
     "commands": set(),
@@ -29,9 +29,10 @@ ARROWS = {
     "bench": {"config", "backbones", "data", "preprocessing", "training", "pretraining", "view_batch", "markdown"},
     "config": {"method.modes"},
     "recipe": {"regular_file"},
-    "errors": set(),
+    "errors": {"portable"},
+    "portable": set(),
     "extras": set(),
-    "regular_file": set(),
+    "regular_file": {"portable"},
     "markdown": set(),
     "view_batch": set(),
     "preprocessing": set(),
@@ -40,8 +41,8 @@ ARROWS = {
     "backbones": {"preprocessing", "weights", "runs.backbone_record"},
     "data": {"distributed", "preprocessing", "view_batch", "runs.files", "regular_file", "printable"},
     "data_check": {"config", "data", "runs.files", "distributed"},
-    "runs": {"", "distributed"},
-    "training": {"runs", "distributed", "process"},
+    "runs": {"", "distributed", "portable"},
+    "training": {"runs", "distributed", "process", "portable"},
     "evaluate": {
         *("config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"),
         *("preprocessing", "visualize.detections", "visualize.segmentation"),  # these two only draw

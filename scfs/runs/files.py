@@ -1,7 +1,6 @@
 """Atomic writes: even after a crash, a file is either the complete old one or the complete new one."""
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
 from scfs.errors import UserError, file_size_limit
+from scfs.portable import NO_FOLLOW, OPEN_FLAGS, try_lock, wait_for_lock
 
 LOCK = ".lock"
 Content = TypeVar("Content", list[Any], dict[str, Any])
@@ -44,7 +44,7 @@ def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
 def append_text(path: Path, text: str) -> None:
     """Append to a text file, or begin one; a symbolic link in its place is refused."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_FOLLOW | OPEN_FLAGS, 0o666)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
@@ -95,7 +95,7 @@ def digest_of(content: Any) -> str:
 def locked(path: Path) -> Iterator[None]:
     """Lock a file to read and then write it: only one process at a time is inside."""
     with _open_lock(path.with_name(f".{path.name}.lock")) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        wait_for_lock(file)
         yield
 
 
@@ -103,11 +103,11 @@ def locked(path: Path) -> Iterator[None]:
 def held(folder: Path) -> Iterator[None]:
     """Hold a folder for writing, and sweep what an earlier process left half-written; a `UserError` if it is held.
 
-    The lock ends with the process, however that ends. It is not inherited: workers that outlive it do not hold it.
+    The lock ends with the process, however that ends.
     """
     with _open_lock(folder / LOCK) as file:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(file)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
@@ -132,7 +132,7 @@ def sweep(folder: Path) -> None:
 
 def _open_lock(path: Path) -> TextIO:
     try:
-        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+")
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW | OPEN_FLAGS, 0o666), "r+")
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _link_refused(path) from None
@@ -195,7 +195,7 @@ def _temporary(path: Path) -> Path:
 def _create_temporary(path: Path) -> tuple[Path, int]:
     """A new, empty file beside a path, and its descriptor."""
     temporary = _temporary(path)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | OPEN_FLAGS
     try:
         return temporary, os.open(temporary, flags, 0o666)
     except OSError as error:

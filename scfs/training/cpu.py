@@ -2,7 +2,6 @@
 
 import ctypes
 import logging
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 
 from scfs.distributed import num_cores
+from scfs.portable import peak_resident_bytes
 from scfs.process import owns_process
 
 # From glibc's malloc.h
@@ -74,5 +74,4 @@ def peak_memory(device: torch.device) -> int:
         with suppress(OSError, StopIteration):
             lines = STATUS.read_text(encoding="utf-8").splitlines()
             return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
-    unit = 1 if sys.platform == "darwin" else 1024  # macOS reports bytes, others kilobytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return peak_resident_bytes()

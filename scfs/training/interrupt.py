@@ -3,6 +3,8 @@ import signal
 import time
 from typing import Any
 
+from scfs.portable import STOP_SIGNALS
+
 AGAIN_SECONDS = 0.5  # two signals closer together than this are one request, sent to a group and to its members
 
 
@@ -14,7 +16,7 @@ class Interrupt:
     it is also a request to stop that torchrun itself was killed, since nobody would end its processes.
     """
 
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+    signals = STOP_SIGNALS
 
     def __init__(self) -> None:
         self._requested_at: float | None = None
@@ -28,7 +30,8 @@ class Interrupt:
 
     def __enter__(self) -> "Interrupt":
         for number in self.signals:
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            hung_up = number == getattr(signal, "SIGHUP", None)
+            if not (hung_up and signal.getsignal(number) is signal.SIG_IGN):  # as under nohup
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 
