@@ -2,6 +2,7 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: on busy cores, spinning threads take minutes
 
+import multiprocessing
 import shlex
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from scfs.commands import COMMANDS
 from scfs.config import Config
 from scfs.flags import CommandParser
 from scfs.recipe import check
+
+if "START_METHOD" in os.environ:  # of loader workers: spawn, as on macOS and Windows
+    multiprocessing.set_start_method(os.environ["START_METHOD"])
 
 REPO = Path(__file__).parent.parent
 RECIPES = REPO / "scfs" / "recipes"
