@@ -1,6 +1,7 @@
 """The wheel is complete: installed outside the repository it prints help, trains and has type hints."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,16 +28,20 @@ def run(*words: object, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """The wheel, built without network from a copy of the sources: the repository is not changed."""
-    folder = tmp_path_factory.mktemp("wheel")
+def distributions(tmp_path_factory) -> Path:
+    """A folder with the sdist and the wheel made from it, without network: the repository is not changed."""
+    folder = tmp_path_factory.mktemp("distributions")
     sources = folder / "sources"
     shutil.copytree(REPO / "scfs", sources / "scfs", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPO / name, sources)
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-index")
-    run(*pip, "--no-deps", "--no-build-isolation", "--wheel-dir", folder, sources, cwd=folder)
-    (built,) = folder.glob("scfs-*.whl")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, sources, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions) -> Path:
+    (built,) = distributions.glob("scfs-*.whl")
     return built
 
 
@@ -61,6 +66,16 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):
     assert names == {name for name in files if "__pycache__" not in name}
     assert "scfs/py.typed" in names
     assert {"METADATA", "entry_points.txt", "licenses/LICENSE"} <= about
+
+
+def test_what_is_published_is_valid(distributions):
+    files = [distributions / f"scfs-{__version__}-py3-none-any.whl", distributions / f"scfs-{__version__}.tar.gz"]
+    assert run(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=distributions).count("PASSED") == 2
+
+
+def test_the_changelog_has_a_section_for_what_is_next():
+    sections = re.findall(r"^## \[(.+?)\]", (REPO / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sections[0] in ("Unreleased", __version__)
 
 
 def test_the_installed_package_is_not_the_repositorys(installed, tmp_path):
