@@ -17,6 +17,7 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # the anchors that GitHub gives to headings
 html_math_renderer = "mathml"
 
+smartquotes = False  # they would turn --flag into an en dash
 default_role = "code"  # docstrings have single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -30,3 +31,4 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_copyright = False
 html_copy_source = False
+html_show_sourcelink = False

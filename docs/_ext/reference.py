@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import textwrap
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 REPO = Path(__file__).parent.parent.parent
 RETURNED = ("scfs.runs.metric.Metric", "scfs.exporting.exported.Exported", "scfs.evaluate.embed.Match")
-DIFFERS = re.compile(r"^ *# Differs from the paper: (?P<reason>.*\n(?: *# .*\n)*)(?P<code> *[^\s#].*)", re.MULTILINE)
+DIFFERS = re.compile(r"^ *# Differs from the paper: (?P<reason>.*\n(?: *# .*\n)*)", re.MULTILINE)
 
 
 class Flag(NamedTuple):
@@ -73,18 +72,16 @@ def _option(flag: Flag) -> str:
 
 
 def _described(flag: Flag) -> str:
-    """What a flag does, as a sentence, and its default."""
-    about = f"{flag.about[:1].upper()}{flag.about[1:]}." if flag.about else ""
-    return f"{about} Default: `{flag.default}`.".strip() if flag.default else about
+    """What a flag does, and its default, as in the help."""
+    return f"{flag.about} (default: `{flag.default}`)".strip() if flag.default else flag.about
 
 
 def settings() -> str:
     """Every setting of pre-training by section: type, default, description."""
-    parts = []
+    parts: list[str] = []
     flags = {flag.name: flag for flag in command_flags(COMMANDS["pretrain"])}
     sections = {name: value for name, value in Config() if isinstance(value, BaseModel)}
-    for name in (name for name in Config.model_fields if name not in sections):
-        parts.append(_setting(flags[name]))
+    parts += ["## Top level", *(_setting(flags[name]) for name in Config.model_fields if name in flags)]
     for section, model in sections.items():
         parts += [f"## {section}", str(type(model).__doc__)]
         parts += [_setting(flags[f"{section}.{name}"]) for name in type(model).model_fields]
@@ -92,8 +89,8 @@ def settings() -> str:
 
 
 def _setting(flag: Flag) -> str:
-    kind = f"`{flag.values}`" if flag.values else "`true` or `false`"
-    return f"````{{confval}} {flag.name}\n{kind}. {_described(flag)}\n````"
+    about = f": {flag.about}" if flag.about else ""
+    return f"````{{confval}} {flag.name}\n`{flag.values or 'true|false'}`, default `{flag.default}`{about}\n````"
 
 
 def recipes() -> str:
@@ -122,14 +119,17 @@ def _linked(text: str) -> str:
 
 def python_names() -> str:
     """Every public name, documented by its docstring."""
-    names = [name for name in scfs.__all__ if not name.startswith("__")]
-    functions = [name for name in names if not isinstance(getattr(scfs, name), type)]
-    classes = [f"scfs.{name}" for name in names if name not in functions]
-    documented = [f".. autofunction:: scfs.{name}" for name in functions]
-    returned = [f".. autoclass:: {name}\n   :members:" for name in [*classes, *RETURNED]]
+    public = {f"scfs.{name}": getattr(scfs, name) for name in scfs.__all__ if not name.startswith("__")}
+    functions = [f".. autofunction:: {name}" for name, value in public.items() if not isinstance(value, type)]
+    types = [name for name, value in public.items() if isinstance(value, type)]
+    documented = [f".. auto{_kind(public.get(name))}:: {name}\n   :members:" for name in [*types, *RETURNED]]
     return "\n\n".join(
-        ["## Functions", _restructured(documented), "## What they take, return and raise", _restructured(returned)]
+        ["## Functions", _restructured(functions), "## What they return and raise", _restructured(documented)]
     )
+
+
+def _kind(value: object) -> str:
+    return "exception" if isinstance(value, type) and issubclass(value, Exception) else "class"
 
 
 def _restructured(blocks: list[str]) -> str:
@@ -137,15 +137,15 @@ def _restructured(blocks: list[str]) -> str:
 
 
 def differences() -> str:
-    """Every comment in the code that starts with "Differs from the paper:", with the line that follows it."""
-    parts = []
+    """Every comment in the code that starts with "Differs from the paper:", and where it is."""
+    items = []
     for path in sorted((REPO / "scfs").rglob("*.py")):
-        name = path.relative_to(REPO)
-        for found in DIFFERS.finditer(path.read_text(encoding="utf-8")):
+        name, text = path.relative_to(REPO), path.read_text(encoding="utf-8")
+        for found in DIFFERS.finditer(text):
             reason = re.sub(r"\s*\n *# ", " ", found["reason"]).strip()
-            code = textwrap.dedent(found["code"])
-            parts.append(f"- [`{name}`](../{name}): {reason}\n\n  ```python\n  {code}\n  ```")
-    return "\n\n".join(parts) + "\n"
+            line = text.count("\n", 0, found.start()) + 1
+            items.append(f"- {reason[:1].upper()}{reason[1:]} ([`{name}`](../{name}), line {line})\n")
+    return "".join(items)
 
 
 def _load(path: str) -> Any:

@@ -37,7 +37,7 @@ def search_loss(
     """
     log_probs = F.log_softmax(upcast(student_logits) / temperature, dim=-1)
     pairs = -(teacher_probs * log_probs).sum(dim=-1)  # (G, N, B)
-    # Differs from the paper: a mean over pairs, as above.
+    # Differs from the paper: a mean over pairs here too.
     if weights is None:
         return pairs.mean()
     counted = weights.sum() if num_pairs is None else num_pairs
