@@ -1,4 +1,4 @@
-"""Builds the navigation from the links of index.md, so that the page reads well on GitHub and nothing is listed twice."""
+"""Builds the navigation from the links of index.md: the page reads well on GitHub, and nothing is listed twice."""
 
 import re
 from typing import Any

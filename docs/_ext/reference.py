@@ -1,4 +1,4 @@
-"""Directives whose content comes from the code: commands, settings, recipes, Python names, differences from the paper."""
+"""Directives whose content comes from the code: commands, settings, recipes, Python names, differences."""
 
 import argparse
 import re
@@ -7,15 +7,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import scfs
 from docutils import nodes
 from pydantic import BaseModel
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import scfs
 from scfs.commands import COMMANDS, Command
 from scfs.config import Config
 from scfs.flags import COMMON, CommandParser
 from scfs.recipes.catalogue import FOLDERS, Header, read_header, recipe_names
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
 
 REPO = Path(__file__).parent.parent.parent
 RETURNED = ("scfs.runs.metric.Metric", "scfs.exporting.exported.Exported", "scfs.evaluate.embed.Match")
