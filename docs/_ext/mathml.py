@@ -11,12 +11,13 @@ from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 LOGGER = logging.getLogger(__name__)
+PRIME = '<mo lspace="0" rspace="0">\N{PRIME}</mo>'
 TAG = re.compile(r"\\tag\{(\d+)\}")  # the number of an equation, which docutils does not know
 
 
 def _convert(node: nodes.Node, tex: str, *, as_block: bool) -> str:
     try:
-        return tex2mathml(tex, as_block=as_block)
+        return tex2mathml(tex, as_block=as_block).replace("<mo>'</mo>", PRIME)
     except MathError as error:
         LOGGER.warning("%s in the formula %r", error, tex, location=node)
         return ""
