@@ -68,6 +68,14 @@ def test_links_and_anchors(pages):
     assert broken == set()
 
 
+@pytest.mark.parametrize(
+    "link", ["no.html", "method.html#no-such-anchor", "#no-such-anchor", "http://a.org", "https://a"]
+)
+def test_broken_links_are_found(site, pages, link):
+    assert works(site / "index.html", "method.html#equation-8", pages)
+    assert not works(site / "index.html", link, pages)
+
+
 def works(path: Path, link: str, pages: dict[Path, Page]) -> bool:
     """Whether a link leads to a file of the site and, in a page, to an anchor; other addresses must be well-formed."""
     parts = urlsplit(link)
