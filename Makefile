@@ -1,6 +1,7 @@
 # make demo   set up, pre-train on the embedded data, evaluate, draw pictures
 # make test   set up, check style and types, run the tests
 # make lint   set up, check style and types
+# make docs   set up, build the documentation site in build/docs
 # make bench  measure speed and memory against peers and rewrite docs/benchmarks.md (about 17 minutes)
 # make faults break runs on purpose and rewrite the table of docs/reliability.md (about half an hour)
 # make lock   resolve the dependencies again and rewrite requirements.lock
@@ -15,7 +16,7 @@ RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 FIND_PYTHON := for p in $(PYTHON) python3 python3.12 python3.11 python; do \
   $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done
 
-.PHONY: setup demo test bench faults lint lock clean
+.PHONY: setup demo test docs bench faults lint lock clean
 
 setup: $(VENV)/.ready
 
@@ -34,6 +35,10 @@ demo: setup
 
 test: setup lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+docs: setup
+	$(BIN)/python -m sphinx -W --keep-going -n -E -q docs build/docs
+	@echo "build/docs/index.html"
 
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/requirements.txt
@@ -55,6 +60,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy docs/_ext
 
 lock: setup
 	$(BIN)/python .ci/lock.py

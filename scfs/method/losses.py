@@ -18,7 +18,7 @@ def view_loss(student_logits: Tensor, teacher_probs: Tensor, temperature: float)
     log_probs = F.log_softmax(upcast(student_logits) / temperature, dim=-1)
     with torch.autocast(student_logits.device.type, enabled=False):  # einsum would cast to half precision
         pairs = -torch.einsum("gbk,vbk->gv", teacher_probs, log_probs) / log_probs.shape[1]
-    # Differs from the paper: a mean over pairs, not a sum, as in the released code; the learning rates assume it.
+    # Differs from the paper: the mean over pairs, not the sum, as in the released code; learning rates assume it.
     other_view = ~torch.eye(*pairs.shape, dtype=torch.bool, device=pairs.device)
     return pairs[other_view].mean()
 
@@ -37,7 +37,7 @@ def search_loss(
     """
     log_probs = F.log_softmax(upcast(student_logits) / temperature, dim=-1)
     pairs = -(teacher_probs * log_probs).sum(dim=-1)  # (G, N, B)
-    # Differs from the paper: a mean over pairs, as above.
+    # Differs from the paper: the search loss, too, is a mean over pairs.
     if weights is None:
         return pairs.mean()
     counted = weights.sum() if num_pairs is None else num_pairs

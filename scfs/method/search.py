@@ -6,7 +6,8 @@ from torchvision.ops import roi_align
 # G global views, N local views, V any views, B images per process,
 # C channels, H W (h w) map height and width, K head outputs
 
-# Differs from the paper: it does not say how local views outside the global view are treated.
+# Differs from the paper: the paper does not say how `roi-crop` treats local views outside the global view; such pairs
+# have weight 0.
 MIN_OVERLAP = 0.1  # fraction of a local view's area that must lie inside the global view for the pair to count
 
 

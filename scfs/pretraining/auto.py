@@ -5,7 +5,7 @@ import torch
 from scfs.config import Config
 from scfs.training.precision import has_native_bfloat16
 
-# Differs from the paper: its settings are for ImageNet; `auto` adapts to the number of images and steps.
+# Differs from the paper: the paper's settings are for ImageNet; `auto` adapts to the number of images and steps.
 LONG_RUN_EPOCHS = 100  # from this length on, the paper's warm-ups fit
 
 
