@@ -129,15 +129,15 @@ class _Written:
 
     def __init__(self, file: BinaryIO):
         self.file, self.digest = file, hashlib.sha256()
-        self.error: OSError | None = None
+        self.error: Exception | None = None
 
     def write(self, data: bytes) -> int:
         try:
             written = self.file.write(data)
-        except OSError as error:
+            self.digest.update(data)
+        except Exception as error:
             self.error = error
             raise
-        self.digest.update(data)
         return written
 
     def flush(self) -> None:
@@ -163,9 +163,9 @@ def _write(path: Path, content: dict[str, Any], before: Callable[[str], object])
     try:
         write_atomic(path, write)
     except (OSError, RuntimeError) as error:  # torch raises a cryptic RuntimeError on a full disk
-        if worker_death(error):  # torch raises it in whatever the process does
-            raise
         reason = (written and written.error) or error
+        if worker_death(reason):  # torch raises it in whatever the process does
+            raise reason from None
         resume = "resume from the previous checkpoint, which is intact" if path.exists() else "start again"
         raise UserError(f"Cannot write checkpoint {path} ({_problem(path, reason)} and {resume}.") from None
 
