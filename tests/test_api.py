@@ -1,4 +1,4 @@
-"""The Python API, as shown in the README."""
+"""The Python API, as shown in the README and in docs/python.md."""
 
 import importlib
 import pkgutil
@@ -37,14 +37,34 @@ def test_the_example_of_the_readme(tiny_recipe, photos, tmp_path):
     assert attention.abs().max() <= 1 + 1e-6
 
 
-def test_the_lines_of_the_readme(trained, photos, monkeypatch):
-    """The second Python block, with photos of these names."""
-    text = (REPO / "README.md").read_text(encoding="utf-8")
-    section = text[text.index("Use the backbone on photos") : text.index("## The method")]
-    code = "\n".join(line.removeprefix("    ") for line in section.splitlines() if line.startswith("    "))
+def code_of(page, start, end=None):
+    """The lines of a page's code between two words."""
+    text = (REPO / page).read_text(encoding="utf-8")
+    section = text[text.index(start) : text.index(end) if end else None]
+    return "\n".join(line.removeprefix("    ") for line in section.splitlines() if line.startswith("    "))
+
+
+@pytest.fixture
+def named_photos(photos, monkeypatch):
+    """Photos of the names on the pages, in the working directory."""
     for name, path in zip(("a", "b", "detail"), sorted(photos.rglob("*.jpg")), strict=False):
         path.rename(photos / f"{name}.jpg")
     monkeypatch.chdir(photos)
+
+
+@pytest.mark.usefixtures("named_photos")
+def test_the_lines_of_the_readme(tmp_path):
+    code = code_of("README.md", "The same from Python", "## What you get")
+    code = code.replace('"own_photos", data={"source": "photos/"}', f"{TINY}, run={{'folder': '{tmp_path / 'run'}'}}")
+    names = {}
+    exec(code.replace('"labelled/"', '"scenes:12,8"'), names)
+    assert names["features"].shape == (2, 256)
+    assert 0 <= names["top1"].value <= names["top5"].value <= 1
+
+
+@pytest.mark.usefixtures("named_photos")
+def test_the_lines_of_the_page(trained):
+    code = code_of("docs/python.md", "Use the backbone on photos")
     names = {"scfs": scfs}
     exec(code.replace("runs/try", str(trained)), names)
     assert names["features"].shape == (2, 256)
