@@ -41,7 +41,7 @@ ARROWS = {
     "backbones": {"preprocessing", "weights", "runs.backbone_record"},
     "data": {"distributed", "preprocessing", "view_batch", "runs.files", "regular_file", "printable"},
     "data_check": {"config", "data", "runs.files", "distributed"},
-    "runs": {"", "distributed", "portable"},
+    "runs": {"", "distributed", "portable", "regular_file"},
     "training": {"runs", "distributed", "process", "portable"},
     "evaluate": {
         *("config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"),

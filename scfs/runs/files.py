@@ -14,8 +14,10 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 
 from scfs.errors import UserError, file_size_limit
 from scfs.portable import NO_FOLLOW, OPEN_FLAGS, try_lock, wait_for_lock
+from scfs.regular_file import read_regular
 
 LOCK = ".lock"
+MOST_BYTES = 2**30  # of a JSON file or a log
 Content = TypeVar("Content", list[Any], dict[str, Any])
 
 
@@ -74,7 +76,7 @@ def write_json(path: Path, content: list[Any] | dict[str, Any]) -> None:
 def read_json(path: Path, empty: Content) -> Content:
     """The content of a JSON file, of the same type as `empty` (a list or a dict); `empty` if there is no file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(path, limit=MOST_BYTES).decode())
     except FileNotFoundError:
         return empty
     except OSError as error:

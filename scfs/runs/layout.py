@@ -19,7 +19,8 @@ import torch
 
 from scfs import __version__
 from scfs.errors import UserError
-from scfs.runs.files import read_json, write_json, write_text
+from scfs.regular_file import read_regular
+from scfs.runs.files import MOST_BYTES, read_json, write_json, write_text
 
 SETTINGS = "settings.toml"  # a recipe that repeats the run
 ENVIRONMENT = "environment.json"  # one record per start
@@ -142,13 +143,19 @@ def metrics_lines(folder: Path) -> list[str]:
     """The lines of a run's log; empty if there is none yet."""
     path = folder / METRICS
     try:
-        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return read_regular(path, limit=MOST_BYTES).decode().splitlines()
+    except FileNotFoundError:
+        return []
     except UnicodeDecodeError:
         raise UserError(
             f"{path} is damaged: it is not text; restore it, or move it away to continue without the earlier curves."
         ) from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; move it away to continue without the earlier curves.") from None
+    except OSError as error:
+        raise UserError(
+            f"Cannot read {path}: {error.strerror}; move it away to continue without the earlier curves."
+        ) from None
 
 
 def parse_row(line: str) -> dict[str, Any] | None:

@@ -4,7 +4,9 @@ import subprocess
 
 import pytest
 
-from scfs.runs.layout import commit_of
+from scfs.errors import UserError
+from scfs.runs.files import read_json
+from scfs.runs.layout import commit_of, metrics_lines
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -23,3 +25,12 @@ def test_the_commit_of_a_checkout(tmp_path):
     commit_of.cache_clear()
     (tmp_path / "file").write_text("two")
     assert commit_of(tmp_path) == f"{commit}-dirty"
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "results.json"])
+@pytest.mark.timeout(20)
+def test_a_named_pipe_in_a_run_folder_does_not_block(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    read = metrics_lines if name == "metrics.jsonl" else lambda folder: read_json(folder / name, [])
+    with pytest.raises(UserError, match="named pipe"):
+        read(tmp_path)
