@@ -12,6 +12,8 @@ from pydantic.fields import FieldInfo
 
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 
+# Names of files and folders, with what TOML must escape.
+TEXT = st.text(st.sampled_from("ab./\\\"'#=[]\n\r\t\0") | st.characters(codec="utf-8"), max_size=12)
 JUNK = st.recursive(
     st.one_of(
         st.booleans(),
@@ -50,7 +52,7 @@ def _plain(kind: type, bounds: tuple[Any, ...]) -> st.SearchStrategy[Any]:
     if kind is bool:
         return st.booleans()
     if kind is str:
-        return st.text(max_size=12)
+        return TEXT
     low = next((each.gt if isinstance(each, Gt) else each.ge for each in bounds if isinstance(each, Gt | Ge)), None)
     high = next((each.lt if isinstance(each, Lt) else each.le for each in bounds if isinstance(each, Lt | Le)), None)
     open_low, open_high = (any(isinstance(each, kind_) for each in bounds) for kind_ in (Gt, Lt))

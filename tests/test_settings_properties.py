@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from properties import JUNK, quick, values_of
+from properties import JUNK, TEXT, quick, values_of
 
 from scfs.config import Config
 from scfs.errors import UserError
@@ -38,9 +38,20 @@ def accepted(model: type, values: dict[str, Any]) -> Any:
 def test_an_accepted_recipe_is_read_back_as_it_was(values):
     config = accepted(Config, values)
     assume(config is not None)
+    assert read_back(config) == config
+
+
+@quick
+@given(TEXT, st.lists(TEXT, min_size=1, max_size=3))
+def test_any_text_is_read_back_as_it_was(source, layers):
+    config = check(Config, {"data": {"source": source}, "backbone": {"layers": layers}})
+    assert read_back(config) == config
+
+
+def read_back(config: Config) -> Config:
     with TemporaryDirectory() as folder:
         write_settings(Path(folder), config.model_dump(mode="json"))
-        assert check(Config, read_toml(Path(folder) / SETTINGS)) == config
+        return check(Config, read_toml(Path(folder) / SETTINGS))
 
 
 @pytest.mark.parametrize("model", [Finetune, Detect])

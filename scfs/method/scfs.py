@@ -17,7 +17,7 @@ from scfs.view_batch import ViewBatch
 # G global views, N local views, V any views, B images per process,
 # C channels, H W (h w) map height and width, K head outputs
 
-MIN_IMAGES = 8  # of a micro-batch, to log how far images can be told apart: with fewer it is mostly chance
+MIN_IMAGES = 16  # of a micro-batch, to log how far images can be told apart: with fewer it is mostly chance
 
 
 class Output(NamedTuple):

@@ -16,7 +16,7 @@ MIN_SPREAD = 0.02
 MIN_INFORMATION = 0.002  # of the teacher's output about the image, as a fraction of ln K
 ABOVE_UNIFORM = 1.5  # times the loss of a uniform guess, ln K
 MIN_SEPARATION = 0.05  # of images; 0.1 at random weights, and 0 up to chance if all images are the same
-MIN_PIXEL_SPREAD = 0.02  # of normalized views; about 0.6 for photos
+MIN_PIXEL_SPREAD = 0.02  # of normalized views; 0.7 to 0.8 for scenes and photos
 EQUAL = 0.99999  # cosine of the student's and the teacher's features
 
 # Kinds, worst first.
