@@ -29,7 +29,7 @@ from scfs.runs.metrics_log import logged_metrics
 from scfs.runs.verdict import judge, total_steps
 from scfs.view_batch import ViewBatch
 
-FAULT_HEAD = ("fault", "how", "what the monitor said, first at step", "k-NN top-1", "RankMe", "outcome")
+FAULT_HEAD = ("fault", "how", "what the monitor said, first at step", "k-NN top-1, %", "RankMe")
 HEALTHY_HEAD = ("run without a fault", "steps", "checked from step", "warnings")
 MARK = "<!-- collapse -->"
 STOPPED = 130  # exit code
@@ -160,9 +160,15 @@ def fault_line(name: str, folder: Path) -> list[str]:
     if live != len(found):
         raise RuntimeError(f"{name}: {live} warnings were printed and {len(found)} are in the log.\n{printed}")
     scores = logged_metrics(layout.read_metrics(folder))
-    knn, rank = ([metric for _, metric in scores[each]] for each in ("k-NN top-1", "RankMe"))
-    before_and_after = [f"{each[0].shown()} to {each[-1].shown()}{each[-1].unit}" for each in (knn, rank)]
-    return [name, fault.how, said(found), *before_and_after, outcome(knn)]
+    before_and_after = [_ends(scores[each]) for each in ("k-NN top-1", "RankMe")]
+    return [name, fault.how, said(found), *before_and_after]
+
+
+def _ends(points: Sequence[tuple[int, Metric]]) -> str:
+    """The first and the last value of a metric, with its interval."""
+    first, last = points[0][1], points[-1][1]
+    interval = last.shown_interval()
+    return f"{first.shown()} to {last.shown()}{f' ({interval})' if interval else ''}"
 
 
 def said(found: Sequence[Warned]) -> str:
@@ -170,14 +176,6 @@ def said(found: Sequence[Warned]) -> str:
     if not found:
         return "nothing"
     return "; ".join(f"{kind}{f' ({term})' if term else ''} {step}" for step, kind, term in found)
-
-
-def outcome(knn: Sequence[Metric]) -> str:
-    """What became of k-NN accuracy, beside the interval of random weights."""
-    low, high = knn[0].bounds
-    if knn[-1].value > high:
-        return "learns"
-    return "worse than random weights" if knn[-1].value < low else "no better than random weights"
 
 
 def healthy_line(folder: Path, recipe: str, settings: dict[str, Any], steps: int) -> list[str]:
