@@ -98,6 +98,26 @@ def spread(pooled: Tensor, mean_over_processes: Callable[[Tensor], Tensor] = lam
     return (units - mean_over_processes(units.mean(dim=0))).norm(dim=-1).mean()
 
 
+@torch.no_grad()
+def separation(pooled: Tensor) -> Tensor:
+    """How far images can be told apart: 1 if all views of an image are the same, 0 if they are as those of any other.
+
+    pooled: (G, B, C), the features of two or more views and images, of which the first two views are used. With mean
+    cosines of two views, `same` of one image and `different` of two, it is (same - different) / (1 - different).
+    """
+    first, second = F.normalize(upcast(pooled[:2]), dim=-1)
+    same, of_means = (first * second).sum(dim=-1).mean(), (first.mean(dim=0) * second.mean(dim=0)).sum()
+    count = len(first)
+    different = (count * of_means - same) / (count - 1)  # `of_means` has one pair of the same image in `count`
+    return (same - different) / (1 - different).clamp(min=1e-6)
+
+
+@torch.no_grad()
+def pixel_spread(views: Tensor) -> Tensor:
+    """Mean standard deviation of the pixels of a view (..., 3, H, W), per channel: 0 if each shows a single colour."""
+    return views.flatten(-2).std(dim=-1, correction=0).mean()
+
+
 class Center(nn.Module):
     """Running mean of teacher logits, subtracted from them so that no output dominates (DINO's centering).
 

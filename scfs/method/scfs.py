@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from scfs.method.encoder import Encoder, Features
 from scfs.method.heads import DataHead, LayerHead
-from scfs.method.losses import Center, agreement, spread, used_outputs
+from scfs.method.losses import Center, agreement, pixel_spread, separation, spread, used_outputs
 from scfs.method.modes import Contrast, Pass, Targets, Variant, plan_of
 from scfs.method.objectives import Objective, PairWeights, SelfDistillation, Sharpening, Term
 from scfs.method.search import box_in_view, pair_weights, roi_maps, search_attention
@@ -16,6 +16,8 @@ from scfs.view_batch import ViewBatch
 
 # G global views, N local views, V any views, B images per process,
 # C channels, H W (h w) map height and width, K head outputs
+
+MIN_IMAGES = 16  # of a micro-batch, to log how far images can be told apart: with fewer it is mostly chance
 
 
 class Output(NamedTuple):
@@ -84,13 +86,15 @@ class SCFS(nn.Module):
             terms["view"] = self._data_term(student, teacher.pooled, teacher_temp)
         for i in range(len(self.student.search_heads)):
             terms |= self._layer_terms(i, student, teacher.maps[i].detach(), batch, teacher_temp)
-        agreements = {}
+        images = {"pixel_spread": pixel_spread(batch.global_views)}
+        if teacher.pooled.shape[1] >= MIN_IMAGES:
+            images["separation"] = separation(teacher.pooled)
         if self.targets == "teacher":
-            agreements["agreement"] = agreement(student["global"].pooled, teacher.pooled)
-        return self._output(terms, teacher.pooled, agreements)
+            images["agreement"] = agreement(student["global"].pooled, teacher.pooled)
+        return self._output(terms, teacher.pooled, images)
 
-    def _output(self, terms: dict[str, Term], pooled: Tensor, agreements: dict[str, Tensor]) -> Output:
-        """The losses of the terms, and diagnostics of them and of the pooled features (G, B, C)."""
+    def _output(self, terms: dict[str, Term], pooled: Tensor, images: dict[str, Tensor]) -> Output:
+        """The losses of the terms, and diagnostics of them, of the pooled features (G, B, C) and of the images."""
         losses = {name: term.loss for name, term in terms.items()}
         softmax = {f"entropy/{name}": term.entropy for name, term in terms.items() if term.entropy is not None}
         for name, term in terms.items():
@@ -99,7 +103,7 @@ class SCFS(nn.Module):
         spread_of = {"feature_spread": pooled, **{f"spread/{name}": term.targets for name, term in terms.items()}}
         spread_of = {name: outputs.detach() for name, outputs in spread_of.items()}
         spreads = {name: spread(outputs, self.mean_over_processes) for name, outputs in spread_of.items()}
-        return Output(losses, softmax | spreads | agreements, spread_of)
+        return Output(losses, softmax | spreads | images, spread_of)
 
     def _data_term(self, student: dict[Pass, Features], key_features: Tensor, teacher_temp: float) -> Term:
         """The data contrast, on pooled features (Eqs. 3-6). key_features: (G, B, C)."""

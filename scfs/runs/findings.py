@@ -15,10 +15,13 @@ CERTAIN = 0.02  # entropy of a head, as a fraction of ln K
 MIN_SPREAD = 0.02
 MIN_INFORMATION = 0.002  # of the teacher's output about the image, as a fraction of ln K
 ABOVE_UNIFORM = 1.5  # times the loss of a uniform guess, ln K
+MIN_SEPARATION = 0.05  # of images; 0.1 at random weights, and 0 up to chance if all images are the same
+MIN_PIXEL_SPREAD = 0.02  # of normalized views; 0.7 to 0.8 for scenes and photos
 EQUAL = 0.99999  # cosine of the student's and the teacher's features
 
 # Kinds, worst first.
-COLLAPSE, SAME, CONSTANT, ABOVE = "collapse", "spread", "constant", "above uniform"
+COLLAPSE, BLANK, INDISTINCT, SAME = "collapse", "blank", "indistinct", "spread"
+CONSTANT, ABOVE = "constant", "above uniform"
 UNINFORMATIVE, FLAT_HEAD, SAME_NETWORK, FROZEN_TEACHER = "uninformative", "flat", "same network", "frozen teacher"
 
 
@@ -60,7 +63,28 @@ def findings(means: Mapping[str, float], num_outputs: Callable[[str], int | None
             "is collapsing. Lower optim.lr, lengthen optim.warmup_epochs or, with method.targets = 'teacher', "
             "raise method.momentum.",
         )
+    else:
+        yield from _image_findings(means)
     yield from _teacher_findings(means)
+
+
+def _image_findings(means: Mapping[str, float]) -> Iterator[Finding]:
+    """Images from which nothing can be learned, or a network that cannot tell them apart."""
+    if means.get("pixel_spread", 1.0) < MIN_PIXEL_SPREAD:
+        yield Finding(
+            BLANK,
+            "",
+            f"views show a single colour each (spread of pixels {means['pixel_spread']:.3f}), from which nothing is "
+            "learned about images. Look at the views, which --dry-run draws, and check data.source.",
+        )
+    if means.get("separation", 1.0) < MIN_SEPARATION:
+        yield Finding(
+            INDISTINCT,
+            "",
+            "two views of an image are hardly more alike than views of different images (separation "
+            f"{means['separation']:.3f}), so that nothing is learned about images. Look for repeated images with "
+            "scfs check-data; if there are none, lower optim.lr or raise the smaller value of views.global_scale.",
+        )
 
 
 def _teacher_findings(means: Mapping[str, float]) -> Iterator[Finding]:

@@ -6,10 +6,12 @@ from typing import Any, Literal, NamedTuple
 
 from scfs.runs.findings import (
     ABOVE,
+    BLANK,
     COLLAPSE,
     CONSTANT,
     FLAT_HEAD,
     FROZEN_TEACHER,
+    INDISTINCT,
     SAME,
     SAME_NETWORK,
     UNINFORMATIVE,
@@ -31,6 +33,8 @@ SHRUNK = 0.5  # times the effective rank at the start: the features lose dimensi
 
 HEADLINES = {
     COLLAPSE: "Collapsed",
+    BLANK: "Blank views",
+    INDISTINCT: "Images are not told apart",
     SAME: "A head has collapsed",
     CONSTANT: "A head has collapsed",
     ABOVE: "Diverged",

@@ -11,7 +11,9 @@ from scfs.method.losses import (
     agreement,
     entropy,
     mean_probs,
+    pixel_spread,
     search_loss,
+    separation,
     sharpen,
     spread,
     used_outputs,
@@ -167,6 +169,28 @@ def test_entropy_and_spread():
     mean = sum(units) / len(units)
     close(spread(pooled), sum(((unit - mean) ** 2).sum().sqrt() for unit in units) / len(units))
     close(spread(pooled[:1, :1].expand(G, B, C)), tensor(0.0))
+
+
+def test_separation():
+    pooled = normal(G, B, C)
+    units = [loops.unit_rows(view) for view in pooled[:2]]
+    cosines = {(i, j): torch.dot(units[0][i], units[1][j]) for i in range(B) for j in range(B)}
+    same = [cosine for (i, j), cosine in cosines.items() if i == j]
+    different = [cosine for (i, j), cosine in cosines.items() if i != j]
+    same, different = sum(same) / len(same), sum(different) / len(different)
+    close(separation(pooled), (same - different) / (1 - different))
+    close(separation(pooled[:1].expand(G, B, C)), tensor(1.0))
+    close(separation(pooled[:, :1].expand(G, B, C)), tensor(0.0))
+
+
+def test_pixel_spread():
+    views = normal(G, B, 3, 4, 5)
+    deviations = []
+    for channel in views.flatten(0, 2):
+        mean = channel.sum() / channel.numel()
+        deviations.append((sum((pixel - mean) ** 2 for pixel in channel.flatten()) / channel.numel()).sqrt())
+    close(pixel_spread(views), sum(deviations) / len(deviations))
+    close(pixel_spread(views[..., :1, :1].expand(G, B, 3, 4, 5)), tensor(0.0))
 
 
 def test_agreement():

@@ -64,7 +64,7 @@ def test_diagnostics_of_every_head_have_no_gradient():
     for contrast, variant in EVERY_MODE:
         losses, diagnostics, _ = make_model(contrast, variant)(make_batch(), TEACHER_TEMP)
         expected = {f"{kind}/{term}" for kind in ("entropy", "used", "spread") for term in losses}
-        assert diagnostics.keys() == {"feature_spread", "agreement", *expected}
+        assert diagnostics.keys() == {"feature_spread", "pixel_spread", "agreement", *expected}
         for name, value in diagnostics.items():
             assert value.shape == ()
             assert not value.requires_grad

@@ -14,6 +14,8 @@ HEALTHY = {
     "entropy/search/layer4": 0.7,
     "spread/search/layer4": 0.5,
     "feature_spread": 0.5,
+    "pixel_spread": 0.6,
+    "separation": 0.1,
     "used/view": 0.95 * K,
     "used/search/layer4": 0.9 * K,
     "agreement": 0.9,
@@ -43,6 +45,8 @@ def test_a_healthy_run_gets_no_warnings():
         ({"used/view": K**0.8}, ["'view' says nothing about the image", "center_momentum"]),
         ({"agreement": 0.999999}, ["teacher's features are those of the student", "method.momentum"]),
         ({"momentum": 1.0}, ["teacher does not move", "Lower method.momentum"]),
+        ({"pixel_spread": 0.001}, ["a single colour each", "--dry-run"]),
+        ({"separation": 0.001}, ["hardly more alike than views of different images", "scfs check-data"]),
     ],
 )
 def test_each_kind_of_collapse_is_reported_once_with_a_remedy(numbers, words):
@@ -87,6 +91,11 @@ def test_a_momentum_that_rises_to_1_is_no_frozen_teacher():
 def test_one_dead_head_is_not_hidden_by_healthy_ones():
     ((_, text),) = warnings(**{"used/search/layer4": K**0.7, "entropy/search/layer4": 0.7})
     assert "search/layer4" in text
+
+
+def test_equal_features_are_not_reported_as_indistinct_too():
+    ((_, text),) = warnings(feature_spread=0.001, separation=0.0)
+    assert "collapsing" in text
 
 
 def test_networks_whose_student_gives_the_targets_have_no_teacher_to_judge():
