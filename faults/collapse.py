@@ -39,10 +39,10 @@ EVERY_STEP = {"run.log_every_steps": 1, "run.threads": 1, "data.workers": 0}
 SHORT = EVERY_STEP | {
     "data.source": "scenes:960,1000",
     "optim.batch_size": 32,
-    "optim.epochs": 2,
+    "optim.epochs": 6,
     "optim.precision": "auto",
     "views.num_local_views": 2,
-    "run.knn_every_epochs": 2,
+    "run.knn_every_epochs": 3,
 }
 
 
@@ -138,12 +138,14 @@ def _steps(folder: Path) -> list[dict[str, Any]]:
 
 def warnings(folder: Path) -> Iterator[Warned]:
     """What the monitor said about a run that logged every step."""
-    config, rows = settings_of(folder), _steps(folder)
-    health = Health(total_steps(rows, config.optim.epochs), config.method.num_outputs)
-    for row in rows:
-        before = {*health.warned}
-        if [*health.check(row["step"], row)]:
-            yield from (Warned(row["step"], kind, term) for kind, term in sorted(health.warned - before))
+    config, steps = settings_of(folder), _steps(folder)
+    health = Health(total_steps(steps, config.optim.epochs), config.method.num_outputs)
+    for row in layout.read_metrics(folder):
+        step, before = row["step"], {*health.warned}
+        ranks = [metric.value for _, metric in logged_metrics([row]).get("RankMe", [])]
+        checks = [health.check(step, row)] if "loss" in row else [health.check_rank(step, rank) for rank in ranks]
+        if [text for check in checks for text in check]:
+            yield from (Warned(step, kind, term) for kind, term in sorted(health.warned - before))
 
 
 def settings_of(folder: Path) -> Config:

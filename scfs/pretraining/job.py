@@ -1,5 +1,5 @@
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -156,10 +156,11 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         if _epoch_due(step, plan, every.keep_every_epochs):
             save_to(f"epoch_{step // plan.steps_per_epoch:04d}.pt", step)
 
+    health = Health(run.total_steps, run.learner.method.num_outputs)
     hooks = Hooks[list[LoadedViews]](
-        watch=_watch(run, folder),
+        watch=_watch(run, folder, health),
         evaluate=lambda step, display: (
-            _scores(score, run, display)
+            _scores(score, run, step, health, display)
             if step in (0, plan.total_steps) or _epoch_due(step, plan, every.knn_every_epochs)
             else ()
         ),
@@ -178,9 +179,8 @@ def _epoch_due(step: int, plan: TrainingPlan, every_epochs: int) -> bool:
     return bool(every_epochs) and step > 0 and step % (every_epochs * plan.steps_per_epoch) == 0
 
 
-def _watch(run: PreparedRun, folder: Path) -> Watch:
+def _watch(run: PreparedRun, folder: Path, health: Health) -> Watch:
     """Warn about unreadable images and signs of collapse."""
-    health = Health(run.total_steps, run.learner.method.num_outputs)
     max_fraction, listed = run.config.data.max_unreadable, folder / layout.UNREADABLE
     unreadables = UnreadableImages(len(run.source), max_fraction=max_fraction, path=listed)
 
@@ -189,19 +189,28 @@ def _watch(run: PreparedRun, folder: Path) -> Watch:
         [total] = distributed.sum_counts(len(unreadable))
         for line in unreadables.check((done - 1) // run.steps_per_epoch + 1, unreadable, total):
             display.note(line, style="yellow")
-        for warning in health.check(done, numbers):
-            if run.config.run.on_collapse == "stop":
-                raise UserError(f"Stopped at step {done} (run.on_collapse): {warning}")
-            display.note(f"Warning at step {done}: {warning}", style="bold yellow")
+        _warn(run, done, health.check(done, numbers), display)
 
     return watch
 
 
-def _scores(score: OnlineScore, run: PreparedRun, display: ProgressDisplay) -> Sequence[Metric]:
+def _warn(run: PreparedRun, done: int, warnings: Iterable[str], display: ProgressDisplay) -> None:
+    """Show signs of collapse, or stop at the first one."""
+    for warning in warnings:
+        if run.config.run.on_collapse == "stop":
+            raise UserError(f"Stopped at step {done} (run.on_collapse): {warning}")
+        display.note(f"Warning at step {done}: {warning}", style="bold yellow")
+
+
+def _scores(
+    score: OnlineScore, run: PreparedRun, done: int, health: Health, display: ProgressDisplay
+) -> Sequence[Metric]:
     """Online metrics of the teacher, which stay displayed; empty if they cannot be computed."""
     was_enabled, metrics = score.enabled, score(run.learner.method.teacher.backbone)
     if was_enabled and not metrics:
         display.note(f"Online scores stopped: {score.skip_reason}", style="yellow")
     for metric in metrics:
         display.pin(metric.name, f"{metric.shown()}{metric.unit}")
+        if metric.name == "RankMe":
+            _warn(run, done, health.check_rank(done, metric.value), display)
     return metrics

@@ -17,11 +17,12 @@ MIN_INFORMATION = 0.002  # of the teacher's output about the image, as a fractio
 ABOVE_UNIFORM = 1.5  # times the loss of a uniform guess, ln K
 MIN_SEPARATION = 0.05  # of images; 0.1 at random weights, and 0 up to chance if all images are the same
 MIN_PIXEL_SPREAD = 0.02  # of normalized views; 0.7 to 0.8 for scenes and photos
+SHRUNK = 0.6  # times the effective rank of the features at the start
 EQUAL = 0.99999  # cosine of the student's and the teacher's features
 
 # Kinds, worst first.
 COLLAPSE, BLANK, INDISTINCT, SAME = "collapse", "blank", "indistinct", "spread"
-CONSTANT, ABOVE = "constant", "above uniform"
+CONSTANT, ABOVE, RANK = "constant", "above uniform", "rank"
 UNINFORMATIVE, FLAT_HEAD, SAME_NETWORK, FROZEN_TEACHER = "uninformative", "flat", "same network", "frozen teacher"
 
 
@@ -66,6 +67,17 @@ def findings(means: Mapping[str, float], num_outputs: Callable[[str], int | None
     else:
         yield from _image_findings(means)
     yield from _teacher_findings(means)
+
+
+def rank_findings(first: float, now: float) -> Iterator[Finding]:
+    """What is wrong with the effective rank of the features (RankMe), compared with that of random weights."""
+    if now < SHRUNK * first:
+        yield Finding(
+            RANK,
+            "",
+            f"the features lose dimensions (RankMe fell from {first:.1f} to {now:.1f}): a partial collapse. Lower "
+            "optim.lr or lengthen optim.warmup_epochs.",
+        )
 
 
 def _image_findings(means: Mapping[str, float]) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from scfs.runs.findings import (
     INDISTINCT,
     SAME,
     SAME_NETWORK,
+    SHRUNK,
     UNINFORMATIVE,
     WINDOW,
     Finding,
@@ -29,7 +30,6 @@ Level = Literal["good", "caution", "bad"]
 MIN_ROWS = 3  # to average over, where fewer were logged within a window
 SHORT_STEPS = 200  # below, nothing is said about success; like the two factors below a rule of thumb, not measured
 GROWN = 1.5  # times the loss of the first steps: it diverges
-SHRUNK = 0.5  # times the effective rank at the start: the features lose dimensions
 
 HEADLINES = {
     COLLAPSE: "Collapsed",

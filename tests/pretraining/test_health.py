@@ -102,3 +102,10 @@ def test_networks_whose_student_gives_the_targets_have_no_teacher_to_judge():
     numbers = {name: value for name, value in HEALTHY.items() if name != "agreement"} | {"momentum": 1.0}
     health = Health(1000, lambda _: K)
     assert [text for step in range(1, 200) for text in health.check(step, numbers)] == []
+
+
+def test_a_falling_rank_is_reported_once():
+    health = Health(1000, lambda _: K)
+    ranks = {0: 60.0, 50: 20.0, 200: 40.0, 300: 30.0, 400: 25.0}  # the second is too early to judge
+    found = [(step, text) for step, rank in ranks.items() for text in health.check_rank(step, rank)]
+    assert [(step, "fell from 60.0 to 30.0" in text, "optim.lr" in text) for step, text in found] == [(300, True, True)]
