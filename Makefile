@@ -12,9 +12,9 @@ BIN := $(VENV)/bin
 SEED ?= 0
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-# The first of these that runs and is Python 3.11 or 3.12.
-FIND_PYTHON := for p in $(PYTHON) python3 python3.12 python3.11 python; do \
-  $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done
+# The first of these that runs and is Python 3.11 to 3.13.
+FIND_PYTHON := for p in $(PYTHON) python3 python3.13 python3.12 python3.11 python; do \
+  $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && { echo $$p; break; }; done
 
 .PHONY: setup demo test docs bench faults lint lock clean
 
@@ -22,7 +22,7 @@ setup: $(VENV)/.ready
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@python=$$($(FIND_PYTHON)); \
-	test -n "$$python" || { echo "scfs needs Python 3.11 or 3.12; give one with: make PYTHON=/path/to/python"; exit 2; }; \
+	test -n "$$python" || { echo "scfs needs Python 3.11 to 3.13; give one with: make PYTHON=/path/to/python"; exit 2; }; \
 	echo "Setting up $(VENV) with $$python (about 5 GB with torch; once)"; \
 	$$python -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock

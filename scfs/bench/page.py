@@ -3,6 +3,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from scfs.errors import UserError
 from scfs.markdown import markdown_table
@@ -23,7 +24,7 @@ def show(console: Console, title: str, rows: list[Row], *, write: str = "", pict
     """Print a table, and add it to a Markdown page if one is named, with a picture beside the page if there is one."""
     table = Table(*rows[0], title=title)
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(*map(Text, row.values()))
     console.print(table)
     if write:
         add_section(Path(write), title, rows, picture)

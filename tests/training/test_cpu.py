@@ -1,3 +1,4 @@
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +63,7 @@ def test_thousands_of_threads(monkeypatch, caplog):
 def test_peak_memory_is_in_bytes(monkeypatch, platform, expected):
     monkeypatch.setattr(cpu.sys, "platform", platform)
     monkeypatch.setattr(cpu, "STATUS", Path("/nowhere"))  # as on a system without it
-    monkeypatch.setattr(cpu.resource, "getrusage", lambda _: SimpleNamespace(ru_maxrss=5))
+    monkeypatch.setattr(resource, "getrusage", lambda _: SimpleNamespace(ru_maxrss=5))
     assert peak_memory(torch.device("cpu")) == expected
 
 

@@ -71,5 +71,5 @@ def test_the_death_of_torchrun_requests_a_stop(monkeypatch):
             monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
         with Interrupt() as stop:
             assert not stop.requested
-            monkeypatch.setattr(os, "getppid", lambda: 1)
+            monkeypatch.setattr(os, "getppid", lambda: parent + 1)
             assert stop.requested == launched
