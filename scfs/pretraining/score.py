@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from scfs.config import Config
+from scfs.data.order import fixed_sample
 from scfs.data.selection import Subset
 from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
@@ -25,7 +26,7 @@ class OnlineScore:
         self.sources: tuple[Source, Source] | None = None
         self.skip_reason = "the images have no labels" if self.enabled else "run.knn_every_epochs is 0"
         self.size, self.workers, self.device = config.views.global_size, workers, device
-        chosen = np.sort(np.random.default_rng(config.seed).permutation(len(source))[:SAMPLE])
+        chosen = fixed_sample(config.seed, len(source), SAMPLE)
         self.sample = Subset(source, chosen, np.zeros(len(chosen), np.int32), ())
         if source.classes and self.enabled:
             try:
