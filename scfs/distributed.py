@@ -3,7 +3,7 @@
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -136,15 +136,45 @@ def gather_images(values: Tensor) -> tuple[Tensor, int]:
     return gathered, rank() * values.shape[-2]
 
 
+def gather_rows(values: Tensor) -> Tensor:
+    """The rows (N, ...) of all processes in the order of their ranks, in every process; N may differ."""
+    return _all_gather(values, gather(len(values)))
+
+
+def gathered_blocks(*columns: Tensor, rows: int) -> Iterator[tuple[Tensor, ...]]:
+    """The rows of all processes, block by block: each block has up to `rows` rows of every process, rank by rank.
+
+    columns: (N, ...), with an N that may differ between processes.
+    """
+    counts = gather(len(columns[0]))
+    for first in range(0, max(counts), rows):
+        sizes = [min(max(count - first, 0), rows) for count in counts]
+        yield tuple(_all_gather(column[first : first + rows], sizes) for column in columns)
+
+
+def _all_gather(values: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Concatenate the rows of all processes, `sizes` of each; sent padded, as a collective needs equal shapes."""
+    if world_size() == 1:
+        return values
+    padded = torch.zeros(max(sizes), *values.shape[1:], dtype=values.dtype, device=_collective_device())
+    padded[: len(values)] = values
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+
 def sum_counts(*numbers: float) -> list[int]:
     """Integers, each summed over all processes."""
     if world_size() == 1:
         return [int(number) for number in numbers]
-    # On the CPU where the group has a backend for it; NCCL works on GPUs only.
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    sums = torch.tensor(numbers, dtype=torch.int64, device=device)
+    sums = torch.tensor(numbers, dtype=torch.int64, device=_collective_device())
     dist.all_reduce(sums)
     return [int(number) for number in sums.tolist()]
+
+
+def _collective_device() -> str:
+    """The CPU where the group has a backend for it; NCCL works on GPUs only."""
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
 
 
 def gather(value: T) -> list[T]:

@@ -1,4 +1,3 @@
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ from scfs.bench.ours import CPU, OurStep, random_batch
 from scfs.bench.page import Row, check_page, show
 from scfs.bench.settings import BenchGrowth
 from scfs.bench.timing import interleaved
-from scfs.data.loader import epoch_order
 from scfs.training.cpu import cpu_setup
 
 MODES = ("dino", "scfs")
@@ -23,15 +21,11 @@ SWEEPS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 PLOT = "growth.png"
-DATA_SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
 @cpu_setup(CPU)
 def bench_growth(settings: BenchGrowth, console: Console) -> None:
-    """Measure how a step grows with views, batch and resolution, and an epoch's order with the number of images.
-
-    The `scfs bench growth` command.
-    """
+    """Measure how a step grows with views, batch and resolution: the `scfs bench growth` command."""
     check_page(settings.write)
     rows: list[Row] = []
     figure = Figure(figsize=(9, 3), layout="constrained")
@@ -52,7 +46,6 @@ def bench_growth(settings: BenchGrowth, console: Console) -> None:
     show(console, _title(settings), rows, write=settings.write, picture=PLOT)
     if settings.write:
         figure.savefig(Path(settings.write).with_name(PLOT), dpi=100)
-    show(console, "Order of an epoch, computed once per epoch in each process", _order_rows(), write=settings.write)
 
 
 def _step_seconds(shapes: list[dict[str, Any]], settings: BenchGrowth) -> list[dict[str, float]]:
@@ -65,15 +58,6 @@ def _step_seconds(shapes: list[dict[str, Any]], settings: BenchGrowth) -> list[d
     }
     seconds = interleaved(steps, settings.rounds, warm_up=1)
     return [{mode: seconds[f"{i} {mode}"] for mode in MODES} for i in range(len(shapes))]
-
-
-def _order_rows() -> list[Row]:
-    rows = []
-    for num_images in DATA_SIZES:
-        start = time.perf_counter()
-        epoch_order(0, 0, num_images)
-        rows.append({"images": f"{num_images:,}", "seconds": f"{time.perf_counter() - start:.2f}"})
-    return rows
 
 
 def _title(settings: BenchGrowth) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from scfs.data.decode import Unreadable
+from scfs.data.order import EpochOrder
 from scfs.data.packed_batch import PackedBatch, pack
 from scfs.data.sources import Source
 from scfs.data.unreadable import UnreadableImages, first_readable, reading
@@ -31,12 +32,6 @@ LOGGER = logging.getLogger("scfs.data")
 def derive_seed(*keys: int) -> int:
     """A well-mixed 63-bit seed that is a function of the keys."""
     return int(np.random.SeedSequence(keys).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def epoch_order(seed: int, epoch: int, num_images: int) -> list[int]:
-    """The order of an epoch's images: a function of (seed, epoch)."""
-    order: list[int] = np.random.default_rng(np.random.SeedSequence((seed, epoch))).permutation(num_images).tolist()
-    return order
 
 
 class LoadedViews(NamedTuple):
@@ -90,7 +85,7 @@ class StepSampler(Sampler[list[tuple[int, int]]]):
         first_epoch, first_step = divmod(self.start_step, self.steps_per_epoch)
         shard = self.batch_size // (self.micro_batches * self.world_size)
         for epoch in range(first_epoch, self.epochs):
-            order = epoch_order(self.seed, epoch, self.num_images)
+            order = EpochOrder(self.seed, epoch, self.num_images)
             for step in range(first_step if epoch == first_epoch else 0, self.steps_per_epoch):
                 for micro_batch in range(self.micro_batches):
                     first = step * self.batch_size + (micro_batch * self.world_size + self.rank) * shard

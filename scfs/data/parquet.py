@@ -223,7 +223,7 @@ def _numbers(file: Any, label: str | None) -> NDArray[np.int64]:
     column = file.read(columns=[label], use_threads=False).column(0)
     if len(column) != file.metadata.num_rows:
         raise ValueError("its labels are not as many as its rows")
-    return np.array([-1 if number is None else number for number in column.to_pylist()], np.int64)
+    return np.asarray(column.cast("int64").fill_null(-1).to_numpy(), np.int64)
 
 
 def _columns(path: str, schema: Any) -> Columns:

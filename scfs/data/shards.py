@@ -1,5 +1,6 @@
 import os
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -109,18 +110,20 @@ def _indexed(paths: Sequence[str]) -> Arrays:
 
 
 def _index_one(path: str) -> Arrays:
+    # Grown number by number: a list of a million samples would take several times the memory of these.
+    offsets, sizes, numbers, lengths, names = array("q"), array("q"), array("q"), array("q"), bytearray()
     try:
         with open_regular(path) as file:
-            samples = list(_samples(path, file.fileno()))
+            for image, number in _samples(path, file.fileno()):
+                offsets.append(image.offset)
+                sizes.append(image.size)
+                numbers.append(number)
+                lengths.append(len(image.name))
+                names += image.name
     except OSError as error:
         raise UserError(f"Cannot read shard {path}: {error.strerror}.") from None
-    return {
-        "offsets": np.array([sample.image.offset for sample in samples], np.int64),
-        "sizes": np.array([sample.image.size for sample in samples], np.int64),
-        "numbers": np.array([sample.number for sample in samples], np.int64),
-        "names": np.frombuffer(b"".join(sample.image.name for sample in samples), np.uint8),
-        "name_lengths": np.array([len(sample.image.name) for sample in samples], np.int64),
-    }
+    columns = {"offsets": offsets, "sizes": sizes, "numbers": numbers, "name_lengths": lengths}
+    return {"names": np.frombuffer(names, np.uint8), **{name: np.array(c, np.int64) for name, c in columns.items()}}
 
 
 def _samples(path: str, file: int) -> Iterator[Sample]:

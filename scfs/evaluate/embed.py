@@ -1,18 +1,16 @@
-import importlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
-from scfs.backbones import Backbone, load_backbone
+from scfs.backbones import Backbone, fingerprint, load_backbone
 from scfs.data.decode import Unreadable, decode
+from scfs.data.locations import absolute_source
 from scfs.data.paths import readable
 from scfs.data.skipped import show_skipped
 from scfs.data.sources import open_all
@@ -20,12 +18,11 @@ from scfs.data.unreadable import show_left_out
 from scfs.data.views import centre_view, normalize
 from scfs.distributed import choose_device, is_rank_zero, process_group
 from scfs.errors import UserError
-from scfs.evaluate.features import extract_readable
+from scfs.evaluate.embed_parts import embed_in_parts
+from scfs.evaluate.feature_files import check_out, write_features
+from scfs.evaluate.features import extract_readable, whole
 from scfs.evaluate.settings import Embed
-from scfs.runs.files import check_new, write_new
 from scfs.training.cpu import cpu_setup
-
-ROWS = 10_000  # per row group of a Parquet file, whose lists cannot hold more than 2^31 numbers in all
 
 
 class Match(NamedTuple):
@@ -39,39 +36,49 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     """Write the features of every image of a source, or find the images most similar to one: the `scfs embed` command.
 
     OUT.npy holds (images, C) float32, and OUT.txt next to it the images' names, one per line; OUT.parquet has both,
-    as columns `path` and `feature`. Bad input is refused before any features are computed.
+    as columns `path` and `feature`. OUT without a suffix is a folder of such parquet files. Bad input is refused before
+    any features are computed.
     """
     if out is None and not settings.query:
         raise UserError("scfs embed needs a file to write, or --query IMAGE --nearest K; give one.")
+    in_parts = out is not None and (out.suffix == "" or out.is_dir())
+    if in_parts and settings.query:
+        raise UserError(f"--query cannot be answered while {out} is written as a folder; use two commands.")
     query = _read_query(settings.query) if settings.query else None
     source = open_all(data)
-    names = [source.name(i) for i in range(len(source))]
-    if out is not None:
-        check_out(out, names)
+    if out is not None and not in_parts:
+        check_out(out, (source.name(i) for i in range(len(source))))
     device = choose_device(settings.device)
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
     size = loaded.evaluated_size(settings.size)
     backbone = loaded.backbone.to(device).eval()
     with process_group(device), cpu_setup(device):
-        found = extract_readable(
-            backbone,
-            source,
-            size=size,
-            batch_size=settings.batch_size,
-            workers=settings.workers,
-            device=device,
-            console=console,
-        )
-    features, names = found.labelled.features, [names[index] for index in found.indices]
-    if out is not None and is_rank_zero():
-        write_features(out, names, features)
-        console.print(f"{out}: {len(names)} x {features.shape[1]} features of {data} at {size} px", **_plain)
-    matches = []
-    if query is not None:
-        matches = most_similar(features, names, embed_image(backbone, query, size), settings.nearest)
+        if out is not None and in_parts:
+            about = {"weights": fingerprint(backbone), "size": size, "data": absolute_source(data)}
+            unreadable = embed_in_parts(backbone, source, out, about, settings, console)
+            matches = list[Match]()
+        else:
+            found = whole(
+                extract_readable(
+                    backbone,
+                    source,
+                    size=size,
+                    batch_size=settings.batch_size,
+                    workers=settings.workers,
+                    device=device,
+                    console=console,
+                )
+            )
+            features, unreadable = found.labelled.features, found.unreadable
+            names = [source.name(index) for index in found.indices.tolist()]
+            if out is not None and is_rank_zero():
+                write_features(out, names, features)
+                console.print(f"{out}: {len(names)} x {features.shape[1]} features of {data} at {size} px", **_plain)
+            looked_for = None if query is None else embed_image(backbone, query, size)
+            matches = [] if looked_for is None else most_similar(features, names, looked_for, settings.nearest)
     for match in matches:
         console.print(f"{match.cosine:7.4f}  {readable(match.name)}", **_plain)
-    show_left_out(found.unreadable, console)
+    show_left_out(unreadable, console)
     show_skipped(data, console)
     return matches
 
@@ -91,64 +98,11 @@ def embed_image(backbone: Backbone, image: Image.Image, size: int) -> Tensor:
     return pooled[0].float().cpu()
 
 
-def check_out(out: Path, names: Sequence[str]) -> None:
-    """Refuse an output file that features cannot be written to."""
-    if out.suffix not in (".npy", ".parquet"):
-        raise UserError(f"Cannot write features to {out}; name it .npy or .parquet.")
-    check_new(out)
-    if out.suffix == ".parquet":
-        _pyarrow(out)
-        return
-    check_new(_names_file(out))
-    for name in names:
-        if "\n" in name or "\r" in name:
-            raise UserError(
-                f"Image name {name!r} has a line break, which a list cannot hold; rename it or use .parquet."
-            )
-
-
-def write_features(out: Path, names: Sequence[str], features: Tensor) -> None:
-    """Write names and features (images, C) to new files, completely or not at all."""
-    values = features.numpy()
-    if out.suffix == ".parquet":
-        write_new(out, lambda file: _write_parquet(file, names, values, _pyarrow(out)))
-        return
-    lines = "".join(f"{name}\n" for name in names)
-    write_new(_names_file(out), lambda file: file.write(os.fsencode(lines)))
-    try:
-        write_new(out, lambda file: np.save(file, values))
-    except UserError:
-        _names_file(out).unlink()
-        raise
-
-
-def _write_parquet(file: Any, names: Sequence[str], values: np.ndarray[Any, Any], pyarrow: Any) -> None:
-    schema = pyarrow.schema([("path", pyarrow.string()), ("feature", pyarrow.list_(pyarrow.float32()))])
-    with importlib.import_module("pyarrow.parquet").ParquetWriter(file, schema) as writer:
-        for first in range(0, len(names), ROWS):
-            rows = values[first : first + ROWS]
-            offsets = pyarrow.array(np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1])
-            lists = pyarrow.ListArray.from_arrays(offsets, pyarrow.array(rows.reshape(-1)))
-            paths = pyarrow.array([readable(name) for name in names[first : first + ROWS]])
-            writer.write_table(pyarrow.table([paths, lists], schema=schema))
-
-
-def _pyarrow(out: Path) -> Any:
-    try:
-        return importlib.import_module("pyarrow")
-    except ImportError:
-        raise UserError(f"Writing {out} needs pyarrow: pip install 'scfs[parquet]', or write .npy.") from None
-
-
 def _read_query(query: str) -> Image.Image:
     try:
         return decode(Path(query).expanduser())
     except Unreadable as error:
         raise UserError(f"{error}; give --query an image file.") from None
-
-
-def _names_file(out: Path) -> Path:
-    return out.with_suffix(".txt")
 
 
 _plain: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}

@@ -10,14 +10,16 @@ from scfs.data.loader import CentreViews, centre_loader, num_workers
 from scfs.data.sources import Source
 from scfs.data.unreadable import refuse_unreadable, show_left_out
 from scfs.data.views import normalize
-from scfs.distributed import gather, rank, world_size
+from scfs.distributed import gather, gathered_blocks, rank, sum_counts, world_size
 from scfs.errors import UserError
+
+BLOCK = 8192  # rows of each process that are exchanged at a time
 
 
 class LabelledFeatures(NamedTuple):
     """Pooled features and classes of the images of a source."""
 
-    features: Tensor  # (images, C) float32, on the CPU
+    features: Tensor  # (images, C) float32
     labels: Tensor  # (images,); -1 where there are no classes
 
 
@@ -26,11 +28,11 @@ class NonFiniteFeaturesError(UserError):
 
 
 class Extracted(NamedTuple):
-    """Features of every image that can be read, in the order of the source."""
+    """Features of the images that can be read, in the order of the source: this process's shard, or all."""
 
     labelled: LabelledFeatures
-    indices: list[int]  # of the images, in the source
-    unreadable: list[str]  # name and reason of each other image
+    indices: Tensor  # (images,) in the source
+    unreadable: list[str]  # name and reason of each other image, in any process
 
 
 def extract(
@@ -46,8 +48,8 @@ def extract(
 ) -> Extracted:
     """Pooled features of the centre views of a source; the backbone's training mode is restored afterwards.
 
-    Each process computes its shard of the images, and all get all the features. Too many unreadable images are an
-    error, unless there is no limit.
+    Each process computes and keeps the features of its shard of the images, on its device if they fit there; `whole`
+    has all of them. Too many unreadable images are an error, unless there is no limit.
     """
     if len(source) < world_size():
         raise UserError(f"{len(source)} images cannot be split over {world_size()} processes; start fewer.")
@@ -55,17 +57,26 @@ def extract(
     batches = centre_loader(source, size, shard, batch_size=batch_size, workers=workers, pin=pin)
     was_training = {module: module.training for module in backbone.modules()}
     backbone.eval()
-    shards = gather(_extract_shard(backbone, batches, device, on_batch))
+    found, damaged = _extract_shard(backbone, batches, len(shard), device, on_batch)
     for module, training in was_training.items():
         module.training = training
-    indices, features, labels = (torch.cat(column) for column in zip(*(each[:3] for each in shards), strict=True))
-    unreadable = [problem for each in shards for problem in each[3]]
+    unreadable = [problem for each in gather(found.unreadable) for problem in each]
     if limit_unreadable:
         refuse_unreadable(unreadable, len(source))
-    refuse_non_finite(int((~features.isfinite()).any(dim=1).sum()), len(features))
-    order = indices.argsort()
-    labelled = LabelledFeatures(features[order], labels[order])
-    return Extracted(labelled, indices[order].tolist(), unreadable)
+    refuse_non_finite(*sum_counts(damaged, len(found.indices)))
+    return found._replace(unreadable=unreadable)
+
+
+def whole(shard: Extracted) -> Extracted:
+    """The features of all processes, on the CPU of each: for what needs them in one place."""
+    columns = (*shard.labelled, shard.indices)
+    if world_size() > 1:
+        blocks = [[part.cpu() for part in block] for block in gathered_blocks(*columns, rows=BLOCK)]
+        features, labels, indices = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+        order = indices.argsort()
+        columns = features[order], labels[order], indices[order]
+    features, labels, indices = (column.cpu() for column in columns)
+    return Extracted(LabelledFeatures(features, labels), indices, shard.unreadable)
 
 
 def refuse_non_finite(damaged: int, num_images: int) -> None:
@@ -146,7 +157,7 @@ def extract_readable(
         console=console,
         limit_unreadable=False,
     )
-    if not found.indices:
+    if not any(sum_counts(len(found.indices))):
         raise UserError(
             f"None of the {len(source)} images can be read, the first: {found.unreadable[0]}; give other images."
         )
@@ -155,16 +166,36 @@ def extract_readable(
 
 @torch.no_grad()
 def _extract_shard(
-    backbone: nn.Module, batches: Iterable[CentreViews], device: torch.device, on_batch: Callable[[int], None]
-) -> tuple[Tensor, Tensor, Tensor, list[str]]:
-    """Indices, features and labels of this process's images, and what could not be read."""
-    indices, features, labels, unreadable = [], [], [], []
+    backbone: nn.Module,
+    batches: Iterable[CentreViews],
+    num_images: int,
+    device: torch.device,
+    on_batch: Callable[[int], None],
+) -> tuple[Extracted, int]:
+    """The process's images, and how many of their features are not finite."""
+    stored, damaged = None, torch.zeros((), dtype=torch.long, device=device)
+    indices, labels, count = list[Tensor](), list[Tensor](), 0
+    unreadable = list[str]()
     for batch in batches:
         pooled, _ = backbone(normalize(batch.views.to(device, non_blocking=True)))
+        if stored is None:  # all of them at once: a list of parts would take twice the memory to join
+            stored = torch.empty(num_images, pooled.shape[1], device=_storage(device, num_images * pooled.shape[1]))
         read = torch.tensor([not problem for problem in batch.unreadable])
+        kept = pooled if read.all() else pooled[read.to(device)]
+        stored[count : count + len(kept)] = kept
+        damaged += (~kept.isfinite()).any(dim=1).sum()
         indices.append(batch.indices[read])
-        features.append(pooled.float().cpu()[read])
         labels.append(batch.labels[read])
         unreadable += [problem for problem in batch.unreadable if problem]
+        count += len(kept)
         on_batch(len(batch.views))
-    return torch.cat(indices), torch.cat(features), torch.cat(labels), unreadable
+    assert stored is not None
+    labelled = LabelledFeatures(stored[:count], torch.cat(labels).to(stored.device))
+    return Extracted(labelled, torch.cat(indices).to(stored.device), unreadable), int(damaged)
+
+
+def _storage(device: torch.device, numbers: int) -> torch.device:
+    """Where to keep so many float32: on the device or, if they would take more than half of what is free there, not."""
+    if device.type == "cuda" and 8 * numbers > torch.cuda.mem_get_info(device)[0]:
+        return torch.device("cpu")
+    return device

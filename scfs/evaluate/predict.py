@@ -9,7 +9,7 @@ from scfs.data.paths import readable
 from scfs.data.skipped import show_skipped
 from scfs.data.sources import open_all
 from scfs.data.unreadable import show_left_out
-from scfs.distributed import choose_device, is_rank_zero, process_group
+from scfs.distributed import choose_device, gather_rows, is_rank_zero, process_group
 from scfs.evaluate.detect.predicting import predict_objects
 from scfs.evaluate.features import extract_readable
 from scfs.evaluate.linear.features import ProbeFeatures
@@ -47,10 +47,11 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
             device=device,
             console=console,
         )
-    probabilities, classes = probe(found.labelled.features).max(dim=1)
+        own = (found.indices, *reversed(probe(found.labelled.features.cpu()).max(dim=1)))
+        indices, labels, probabilities = (gather_rows(column).tolist() for column in own)
     rows = [
         (readable(source.name(index)), readable(probe.classes[label]), f"{probability:.3f}")
-        for index, label, probability in zip(found.indices, classes.tolist(), probabilities.tolist(), strict=True)
+        for index, label, probability in sorted(zip(indices, labels, probabilities, strict=True))
     ]
     if not is_rank_zero():
         return

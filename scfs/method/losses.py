@@ -19,8 +19,18 @@ def view_loss(student_logits: Tensor, teacher_probs: Tensor, temperature: float)
     with torch.autocast(student_logits.device.type, enabled=False):  # einsum would cast to half precision
         pairs = -torch.einsum("gbk,vbk->gv", teacher_probs, log_probs) / log_probs.shape[1]
     # Differs from the paper: the mean over pairs, not the sum, as in the released code; learning rates assume it.
-    other_view = ~torch.eye(*pairs.shape, dtype=torch.bool, device=pairs.device)
-    return pairs[other_view].mean()
+    return other_views(pairs).mean()
+
+
+def other_views(pairs: Tensor) -> Tensor:
+    """The values (G V - G,) of pairs (G, V) of different views: those off the diagonal, row by row.
+
+    By slicing: a mask would make the host wait for the device to count its elements.
+    """
+    num_global, num_views = pairs.shape
+    flat = pairs.flatten()[1:]  # the other elements of the diagonal come at every (V + 1)th place
+    blocks, rest = flat.tensor_split([(num_global - 1) * (num_views + 1)])
+    return torch.cat([blocks.view(num_global - 1, num_views + 1)[:, :-1].flatten(), rest])
 
 
 def search_loss(

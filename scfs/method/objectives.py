@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scfs.method.losses import Center, entropy, mean_probs, search_loss, sharpen, sinkhorn, view_loss
+from scfs.method.losses import Center, entropy, mean_probs, other_views, search_loss, sharpen, sinkhorn, view_loss
 from scfs.method.search import upcast
 
 # G global views, N local views, V any views, B images per process, A images of all processes, K head outputs
@@ -245,7 +245,7 @@ def _l2_normalize(outputs: Tensor) -> Tensor:
 def _other_views(pairs: Tensor) -> Tensor:
     """Mean of pairs (G, V, B), without those of a view with itself."""
     views = pairs.mean(dim=-1)
-    return views[~torch.eye(*views.shape, dtype=torch.bool, device=views.device)].mean()
+    return other_views(views).mean()
 
 
 def _mean(pairs: Tensor, weights: PairWeights | None) -> Tensor:

@@ -56,7 +56,9 @@ def roi_maps(key_maps: Tensor, boxes: Tensor, size: tuple[int, int]) -> Tensor:
     num_views, num_images, _, height, width = key_maps.shape
     maps = torch.arange(num_views * num_images, device=boxes.device).unflatten(0, (num_views, 1, num_images))
     dtype = torch.promote_types(key_maps.dtype, torch.float32)  # bfloat16 has no integers beyond 256
-    scale = torch.tensor([width, height, width, height], device=boxes.device, dtype=dtype)
+    # Filled on the device: a copy of a tensor from the host would wait for the device.
+    size_of_map = (torch.full((1,), side, device=boxes.device, dtype=dtype) for side in (width, height))
+    scale = torch.cat([*size_of_map]).repeat(2)
     rois = torch.cat([maps.expand(lead).unsqueeze(-1).to(scale), boxes * scale], dim=-1)  # (G, N, B, 5)
     cropped = roi_align(key_maps.flatten(0, 1), rois.flatten(0, 2), size, sampling_ratio=2, aligned=True)
     return cropped.unflatten(0, lead)

@@ -3,10 +3,11 @@ import torch
 from torch import nn
 
 from scfs.config import Config
+from scfs.data.order import fixed_sample
 from scfs.data.selection import Subset
 from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
-from scfs.evaluate.features import LabelledFeatures, effective_rank, extract
+from scfs.evaluate.features import Extracted, effective_rank, extract, whole
 from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
 from scfs.runs.metric import Metric
 
@@ -25,7 +26,7 @@ class OnlineScore:
         self.sources: tuple[Source, Source] | None = None
         self.skip_reason = "the images have no labels" if self.enabled else "run.knn_every_epochs is 0"
         self.size, self.workers, self.device = config.views.global_size, workers, device
-        chosen = np.sort(np.random.default_rng(config.seed).permutation(len(source))[:SAMPLE])
+        chosen = fixed_sample(config.seed, len(source), SAMPLE)
         self.sample = Subset(source, chosen, np.zeros(len(chosen), np.int32), ())
         if source.classes and self.enabled:
             try:
@@ -40,18 +41,17 @@ class OnlineScore:
         if not self.enabled:
             return []
         try:
-            metrics = [Metric("RankMe", effective_rank(self._features(backbone, self.sample).features), unit="")]
+            rank_me = effective_rank(whole(self._features(backbone, self.sample)).labelled.features)
+            metrics = [Metric("RankMe", rank_me, unit="")]
             if self.sources is not None:
                 train, val = (self._features(backbone, source) for source in self.sources)
                 num_classes = len(self.sources[0].classes)
-                accuracy = knn_accuracy(train, val, num_classes=num_classes)[HEADLINE_K]
-                metrics += accuracy.metrics("k-NN ", num_classes=num_classes)
+                scores = knn_accuracy(train.labelled, val.labelled, num_classes=num_classes, indices=train.indices)
+                metrics += scores[HEADLINE_K].metrics("k-NN ", num_classes=num_classes)
         except UserError as error:  # the same in all processes; training continues
             self.enabled, self.sources, self.skip_reason = False, None, str(error)
             return []
         return metrics
 
-    def _features(self, backbone: nn.Module, source: Source) -> LabelledFeatures:
-        return extract(
-            backbone, source, size=self.size, batch_size=128, workers=self.workers, device=self.device
-        ).labelled
+    def _features(self, backbone: nn.Module, source: Source) -> Extracted:
+        return extract(backbone, source, size=self.size, batch_size=128, workers=self.workers, device=self.device)

@@ -39,14 +39,14 @@ class Precision:
         return self.scaler.is_enabled()
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update the parameters."""
-        self.scaler.step(optimizer)
+        """Update the parameters, whose gradients have been unscaled and found to be finite."""
+        optimizer.step()  # not `scaler.step`, which with some optimizers waits for a GPU to check that again
         self.scaler.update()
 
     def skip(self, optimizer: torch.optim.Optimizer) -> None:
         """Skip a step whose scaled gradients overflowed: nothing is updated, and the scale is lowered."""
         optimizer.zero_grad(set_to_none=True)
-        self.step(optimizer)
+        self.scaler.update()
         self.num_skipped += 1
         if self.scaler.get_scale() < MIN_SCALE:
             raise NotFiniteError(

@@ -16,11 +16,11 @@ from scfs.data.loader import (
     StepSampler,
     ViewDataset,
     centre_loader,
-    epoch_order,
     load,
     num_workers,
     view_loader,
 )
+from scfs.data.order import EpochOrder
 from scfs.data.scene_source import SceneSource
 from scfs.data.segmentation import PaintedSource
 from scfs.data.segmented_loader import SegmentedDataset
@@ -62,7 +62,7 @@ def test_seeds_differ():
 
 
 def test_epochs_differ_in_order_and_in_views():
-    first, second = epoch_order(0, 0, IMAGES), epoch_order(0, 1, IMAGES)
+    first, second = (EpochOrder(0, epoch, IMAGES)[:] for epoch in range(2))
     assert first != second
     assert sorted(first) == sorted(second) == list(range(IMAGES))
     views = MultiCrop(

@@ -12,7 +12,8 @@ from rich.console import Console
 from scfs.backbones import load_backbone
 from scfs.data.views import centre_view, normalize
 from scfs.errors import UserError
-from scfs.evaluate.embed import Match, embed, most_similar, write_features
+from scfs.evaluate.embed import Match, embed, most_similar
+from scfs.evaluate.feature_files import write_features
 from scfs.evaluate.settings import Embed
 from scfs.recipe import check
 
@@ -69,7 +70,7 @@ def test_parquet(photos, tmp_path):
 
 def test_parquet_in_several_row_groups(tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("scfs.evaluate.embed.ROWS", 2)
+    monkeypatch.setattr("scfs.evaluate.feature_files.ROWS", 2)
     features = torch.arange(15.0).reshape(5, 3)
     write_features(tmp_path / "f.parquet", list("abcde"), features)
     table = parquet.read_table(tmp_path / "f.parquet")

@@ -29,7 +29,7 @@ def test_probes_equal_torch_sgd_one_by_one():
     rates, probes = (0.1, 1.0), Probes(5, 3, (0.1, 1.0))
     start = [(probes.weight[p].detach().clone(), probes.bias[p].detach().clone()) for p in range(4)]
     batches = [(torch.randn(8, 5), torch.randint(3, (8,)), torch.rand(8) < 0.3) for _ in range(6)]
-    learner = ProbeLearner(probes, batch_size=8, total_steps=6, alone=True)
+    learner = ProbeLearner(probes, batch_size=8, total_steps=6)
     for step, batch in enumerate(batches):
         learner.step(Batch(*batch), step)
     for p, (weight, bias) in enumerate(start):

@@ -150,7 +150,8 @@ class Tuning:
         [found] = self.eval_target.extract(classifier.backbone, [source], self.settings, self.console)
         features, labels = found.labelled
         with torch.no_grad():
-            logits = classifier.head.cpu()(features)
-        hits = ranked_hits(logits, labels)
+            logits = classifier.head.to(features.device)(features)
+        own = (ranked_hits(logits, labels), logits.argmax(dim=-1), labels)
+        hits, predictions, labels = (distributed.gather_rows(column).cpu() for column in own)
         accuracy = Accuracy.per_class(hits, labels) if self.metric == "per_class" else Accuracy.of(hits)
-        return Scored(accuracy, logits.argmax(dim=-1), labels)
+        return Scored(accuracy, predictions, labels)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from scfs.distributed import choose_device, is_rank_zero, process_group
+from scfs.distributed import choose_device, is_rank_zero, process_group, sum_counts
 from scfs.evaluate.knn.layers import FINAL
 from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
 from scfs.evaluate.knn.settings import Knn
@@ -25,23 +25,27 @@ def knn(target: str, settings: Knn, console: Console) -> list[Metric]:
     Metrics are named "k=20 top-1" or, for features of a search layer, "layer3 k=20 top-1".
     """
     device = choose_device(settings.device)
-    with cpu_setup(device):
+    with process_group(device), cpu_setup(device):
         return _knn(target, settings, device, console)
 
 
 def _knn(target: str, settings: Knn, device: torch.device, console: Console) -> list[Metric]:
     start = time.perf_counter()
-    with process_group(device):
-        folder, settings = results_folder(target, console), with_data(target, settings, console)
-        eval_target = open_eval_target(target, settings, device, console)
-        network, extracted = eval_target.features(settings, console, all_layers=settings.layers == "all")
-    train, val = (network.split(each.labelled) for each in extracted)
-    ks = _usable_ks(settings.k, len(extracted[0].labelled.labels), console)
+    folder, settings = results_folder(target, console), with_data(target, settings, console)
+    eval_target = open_eval_target(target, settings, device, console)
+    network, (train, val) = eval_target.features(settings, console, all_layers=settings.layers == "all")
+    [num_images] = sum_counts(len(train.indices))
+    ks = _usable_ks(settings.k, num_images, console)
     rows: dict[str, list[Metric]] = {}
-    num_classes = len(eval_target.classes)
-    for layer in train:
+    num_classes, asked = len(eval_target.classes), network.split(val.labelled)
+    for layer, known in network.split(train.labelled).items():
         accuracies = knn_accuracy(
-            train[layer], val[layer], num_classes=num_classes, ks=ks, temperature=settings.temperature
+            known,
+            asked[layer],
+            num_classes=num_classes,
+            ks=ks,
+            temperature=settings.temperature,
+            indices=train.indices,
         )
         prefix = "" if layer == FINAL else f"{layer} "
         for k, accuracy in accuracies.items():

@@ -50,10 +50,15 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
         _, held_out_images = split_by(eval_target.train, held_out)
         sources = (eval_target.train if settings.cached else held_out_images, eval_target.val)
         seen, val = eval_target.extract(network, sources, settings, console)
-        probes = _train(eval_target, network, torch.from_numpy(held_out), seen, files, settings, console).cpu()
-        rows = torch.from_numpy(held_out)[seen.indices] if settings.cached else slice(None)  # of the readable images
+        probes = _train(eval_target, network, torch.from_numpy(held_out), seen, files, settings, console)
+        probes = probes.to(val.labelled.features.device)
+        # Of the readable images of this process.
+        rows = torch.from_numpy(held_out)[seen.indices.cpu()] if settings.cached else slice(None)
         chosen = probes.best_rate(seen.labelled.features[rows], seen.labelled.labels[rows])
         accuracies = probes.accuracies(*val.labelled)
+        weight, bias = probes.reported(chosen)
+        predictions = distributed.gather_rows(F.linear(val.labelled.features, weight, bias).argmax(dim=-1)).cpu()
+        labels = distributed.gather_rows(val.labelled.labels).cpu()
         console.print(f"Linear probe on {settings.data} of {eval_target}", highlight=False, soft_wrap=True)
         by_rate = {
             f"rate {rate:g}": each.metrics(num_classes=len(eval_target.classes))
@@ -65,16 +70,14 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
 
         def save(folder: Path) -> None:
             resolved, variant = eval_target.resolved(settings), "cached" if settings.cached else ""
-            weight, bias = probes.reported(chosen)
-            predictions = F.linear(val.labelled.features, weight, bias).argmax(dim=-1)
             details = {name: as_json(metrics) for name, metrics in by_rate.items()}
-            details |= confusion_details(predictions, val.labelled.labels, eval_target.classes)
+            details |= confusion_details(predictions, labels, eval_target.classes)
             result = eval_target.result(
                 "linear", by_rate[best], resolved, start=start, variant=variant, details=details
             )
             record(folder, result, console)
             about = (eval_target.size, settings.blocks, resolved["weights"])
-            path = save_probe(folder, Probe(weight, bias, list(eval_target.classes), *about))
+            path = save_probe(folder, Probe(weight.cpu(), bias.cpu(), list(eval_target.classes), *about))
             console.print(f"probe    {path}", highlight=False, soft_wrap=True)
 
         if folder is not None:
@@ -99,7 +102,7 @@ def _train(
     probes = Probes(dim, len(eval_target.classes), settings.rates).to(eval_target.device)
     steps_per_epoch = len(eval_target.train) // batch_size
     plan = TrainingPlan(steps_per_epoch, settings.epochs * steps_per_epoch, batch_size)
-    learner = ProbeLearner(probes, batch_size=batch_size, total_steps=plan.total_steps, alone=settings.cached)
+    learner = ProbeLearner(probes, batch_size=batch_size, total_steps=plan.total_steps)
     batches = (
         partial(_cached_batches, seen, held_out, batch_size, settings)
         if settings.cached
@@ -119,12 +122,14 @@ def _batch_size(eval_target: EvalTarget, settings: Linear) -> int:
 def _cached_batches(
     seen: Extracted, held_out: Tensor, batch_size: int, settings: Linear, first_step: int
 ) -> Iterator[Batch]:
-    """All images of each batch, from memory; unreadable ones are skipped."""
-    row_of = {index: row for row, index in enumerate(seen.indices)}
+    """The images of each batch whose features this process has; unreadable ones are skipped."""
     sampler = StepSampler(len(held_out), batch_size, settings.epochs, seed=settings.seed, start_step=first_step)
+    row_of = torch.full((len(held_out),), -1)
+    row_of[seen.indices.cpu()] = torch.arange(len(seen.indices))
     for keys in sampler:
-        indices = [index for _, index in keys if index in row_of]
-        rows = torch.tensor([row_of[index] for index in indices])
+        indices = torch.tensor([index for _, index in keys])
+        indices = indices[row_of[indices] >= 0]
+        rows = row_of[indices].to(seen.indices.device)
         yield Batch(seen.labelled.features[rows], seen.labelled.labels[rows], held_out[indices])
 
 

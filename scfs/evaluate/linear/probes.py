@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scfs.distributed import mean_over_processes, parallel
+from scfs.distributed import gather_rows, mean_over_processes, parallel
 from scfs.evaluate.accuracy import Accuracy
 from scfs.evaluate.knn.neighbours import ranked_hits
 from scfs.training.gradients import NotFiniteError
@@ -30,24 +30,25 @@ class Probes(nn.Module):
         """features: (B, D) -> (P, B, K)."""
         return torch.einsum("bd,pkd->pbk", features, self.weight) + self.bias.unsqueeze(1)
 
-    def forward(self, features: Tensor, labels: Tensor, held_out: Tensor, num_kept: Tensor) -> Tensor:
+    def forward(self, features: Tensor, labels: Tensor, held_out: Tensor, counts: Tensor) -> Tensor:
         """The loss of each probe (P,), a mean over the images it may see.
 
-        features: (B, D); labels: (B,); held_out: (B,) bool. num_kept: how many are not held out; with several
-        processes, the mean over them.
+        features: (B, D); labels: (B,); held_out: (B,) bool. counts: (2,), how many are not held out, and how many there
+        are; with several processes, means over them.
         """
         logits = self.logits(features)
         each = F.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none").view(len(logits), -1)
         choosing, reported = each.split(len(self.rates))
-        return torch.cat([(choosing * ~held_out).sum(dim=1) / num_kept.clamp(min=1), reported.mean(dim=1)])
+        num_kept, num_images = counts.clamp(min=1e-6)  # without an image to see, the sum is 0
+        return torch.cat([(choosing * ~held_out).sum(dim=1) / num_kept, reported.sum(dim=1) / num_images])
 
     def best_rate(self, features: Tensor, labels: Tensor) -> int:
-        """The index of the rate whose choosing probe is best on the held-out images."""
+        """The index of the rate whose choosing probe is best on the held-out images, each process giving its shard."""
         scores = [self._accuracy(probe, features, labels).top1 for probe in range(len(self.rates))]
         return scores.index(max(scores))
 
     def accuracies(self, features: Tensor, labels: Tensor) -> list[Accuracy]:
-        """Of the probes that saw all images, one per rate."""
+        """Of the probes that saw all images, one per rate; each process gives its shard of the images."""
         return [self._accuracy(len(self.rates) + rate, features, labels) for rate in range(len(self.rates))]
 
     def reported(self, rate: int) -> tuple[Tensor, Tensor]:
@@ -58,11 +59,12 @@ class Probes(nn.Module):
     @torch.no_grad()
     def _accuracy(self, probe: int, features: Tensor, labels: Tensor) -> Accuracy:
         """Of one probe: at ImageNet's size, all of them at once would fill the memory."""
-        return Accuracy.of(ranked_hits(F.linear(features, self.weight[probe], self.bias[probe]), labels))
+        hits = ranked_hits(F.linear(features, self.weight[probe], self.bias[probe]), labels)
+        return Accuracy.of(gather_rows(hits).cpu())
 
 
 class Batch(NamedTuple):
-    """The process's shard of a batch."""
+    """The process's shard of a batch; of features in memory, those that it has, which may be none."""
 
     features: Tensor  # (B, D)
     labels: Tensor  # (B,)
@@ -72,14 +74,13 @@ class Batch(NamedTuple):
 class ProbeLearner:
     """SGD with momentum 0.9, no weight decay and a cosine schedule, each probe at its own rate.
 
-    Written by hand: torch.optim would need one parameter, and one matrix product, per probe. alone: every process has
-    all the images, so that gradients are not averaged.
+    Written by hand: torch.optim would need one parameter, and one matrix product, per probe.
     """
 
-    def __init__(self, probes: Probes, *, batch_size: int, total_steps: int, alone: bool):
-        self.probes, self.total_steps, self.alone = probes, total_steps, alone
+    def __init__(self, probes: Probes, *, batch_size: int, total_steps: int):
+        self.probes, self.total_steps = probes, total_steps
         self.device = probes.weight.device
-        self.module = probes if alone else parallel(probes, self.device)
+        self.module = parallel(probes, self.device)
         self.rates = torch.tensor(probes.rates * 2, device=self.device) * batch_size / 256  # (P,)
         self.momenta = [torch.zeros_like(p) for p in probes.parameters()]
 
@@ -87,8 +88,8 @@ class ProbeLearner:
         """Update every probe, unless one is not finite; returns the loss of each rate."""
         self.module.zero_grad()
         batch = Batch(*(tensor.to(self.device) for tensor in batch))
-        num_kept = (~batch.held_out).sum().float()
-        losses = self.module(*batch, num_kept if self.alone else mean_over_processes(num_kept))  # (P,)
+        counts = torch.stack([(~batch.held_out).sum(), torch.ones_like(batch.held_out).sum()]).float()
+        losses = self.module(*batch, mean_over_processes(counts))  # (P,)
         losses.sum().backward()
         numbers = self._finite_losses(losses.detach(), step)
         rates = self.rates * cosine(step, self.total_steps, start=1.0, end=0.0)
@@ -103,7 +104,7 @@ class ProbeLearner:
         """The losses of the probes that see all images, by rate; refuses rates whose loss or gradient is not finite."""
         norms = torch.stack([p.grad.flatten(1).norm(dim=1) for p in self.probes.parameters() if p.grad is not None])
         checked = torch.cat([losses.unsqueeze(0), norms])  # (3, P)
-        found: list[list[float]] = (checked if self.alone else mean_over_processes(checked)).T.tolist()
+        found: list[list[float]] = mean_over_processes(checked).T.tolist()
         names = [f"{rate:g}" for rate in self.probes.rates]
         diverged = {name for name, values in zip(names * 2, found, strict=True) if not all(map(math.isfinite, values))}
         if diverged:
