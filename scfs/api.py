@@ -4,15 +4,19 @@ Settings are keywords, named as on the command line; a section is a dictionary: 
 raises `scfs.UserError`. What a command would print goes to the logger `scfs`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 
 from scfs.config import Config
 from scfs.console import LoggingConsole
+from scfs.data.sources import open_all as open_images
+from scfs.data.sources import open_labelled
+from scfs.data.views import MultiCrop
 from scfs.evaluate.detect.job import detect as detect_job
 from scfs.evaluate.detect.settings import Detect
 from scfs.evaluate.embed import Match
@@ -23,18 +27,25 @@ from scfs.evaluate.knn.job import knn as knn_job
 from scfs.evaluate.knn.settings import Knn
 from scfs.evaluate.linear.job import linear as linear_job
 from scfs.evaluate.linear.settings import Linear
+from scfs.evaluate.predict import Prediction
+from scfs.evaluate.predict import predict as predict_job
 from scfs.evaluate.segment.job import segment as segment_job
 from scfs.evaluate.segment.settings import Segment
-from scfs.evaluate.settings import Embed, Export
+from scfs.evaluate.settings import Embed, Export, Predict
 from scfs.exporting import Exported, export_and_print
 from scfs.method.search import search_attention
 from scfs.pretrained import PretrainedBackbone, load_backbone, load_image
+from scfs.pretraining.auto import resolve
 from scfs.pretraining.job import pretrain as pretrain_job
 from scfs.recipe import changes, check
 from scfs.recipes.catalogue import Recipe, read_recipe, starting_point
+from scfs.runs.curves import read_curves
 from scfs.runs.metric import Metric
+from scfs.runs.metrics_log import LogRow, listening
+from scfs.view_batch import ViewBatch
 from scfs.visualize.attend.job import attend_and_draw
 from scfs.visualize.attend.settings import Attend
+from scfs.visualize.neighbours import nearest_images
 from scfs.visualize.overaug.job import overaug as overaug_job
 from scfs.visualize.overaug.settings import Overaug
 from scfs.visualize.report.job import report as report_job
@@ -51,31 +62,55 @@ __all__ = [
     "linear",
     "load_backbone",
     "load_image",
+    "make_views",
+    "nearest_images",
+    "open_images",
+    "open_labelled",
     "overaug",
+    "predict",
     "pretrain",
+    "read_curves",
     "report",
     "search_attention",
     "segment",
 ]
 
 
-def pretrain(recipe: str | Path | Mapping[str, Any] | None = None, *, resume: bool = False, **settings: Any) -> Path:
+def pretrain(
+    recipe: str | Path | Mapping[str, Any] | None = None,
+    *,
+    resume: bool = False,
+    on_row: Callable[[LogRow], None] | None = None,
+    **settings: Any,
+) -> Path:
     """Pre-train a backbone; returns the run folder.
 
     `recipe` is the name of a recipe, a TOML file, a run folder, a folder of photos, or the settings themselves as
-    nested dictionaries; `settings` override them: `pretrain("quickstart", seed=1, optim={"epochs": 5})`.
+    nested dictionaries; `settings` override them: `pretrain("quickstart", seed=1, optim={"epochs": 5})`. `on_row` is
+    called with each row of metrics.jsonl, such as `{"step": 10, "loss": 9.5, ...}`, as soon as it is written: for live
+    plots. In a notebook, a line shows the progress.
     """
     flags = dict(_by_full_name(settings))
-    if isinstance(recipe, Mapping):
-        start = Recipe("run", dict(recipe))
-    else:
-        start = starting_point(None if recipe is None else str(recipe), flags, resume=resume)
-    config, console = check(Config, start.values, flags), LoggingConsole()
+    start, console = _recipe(recipe, flags, resume=resume), LoggingConsole()
+    config = check(Config, start.values, flags)
     changed = changes(config, start.values, flags)
     if start.note:
         console.print(start.note, highlight=False, markup=False, soft_wrap=True)
-    with _restore_torch_state():
+    with _restore_torch_state(), listening(on_row):
         return pretrain_job(config, name=start.name, resume=resume, console=console, changes=changed)
+
+
+def make_views(
+    image: Image.Image, recipe: str | Path | Mapping[str, Any] | None = None, *, seed: int = 0, **settings: Any
+) -> ViewBatch:
+    """The views of an RGB image that `pretrain` would train on with this recipe and these settings.
+
+    Views are uint8: (G, 3, H, W) global and (N, 3, h, w) local ones, with their boxes as fractions of the image.
+    """
+    flags = dict(_by_full_name(settings))
+    config = check(Config, _recipe(recipe, flags).values, flags)
+    config, _ = resolve(config, config.optim.batch_size, torch.device("cpu"))  # views depend on neither
+    return MultiCrop(**config.crops | {"colours": "loader"})(image, seed)
 
 
 def knn(target: str | Path, **settings: Any) -> list[Metric]:
@@ -123,6 +158,17 @@ def embed(target: str | Path, source: str | Path, out: str | Path | None = None,
         return embed_job(str(target), str(source), path, check(Embed, {}, settings), LoggingConsole())
 
 
+def predict(run: str | Path, images: str | Path, out: str | Path | None = None, **settings: Any) -> list[Prediction]:
+    """Predict the class of each image with the newest classifier of a run, trained by `linear` or `finetune`.
+
+    `out`: a new CSV file for the predictions. The folder of a detector finds objects instead, which are written to
+    `out`, a JSON file; the list is then empty.
+    """
+    path = None if out is None else Path(out)
+    with _restore_torch_state():
+        return predict_job(str(run), str(images), path, check(Predict, {}, settings), LoggingConsole())
+
+
 def export(target: str | Path, out: str | Path, **settings: Any) -> Exported:
     """Write a backbone for another library, in the format `to` or in that of the suffix of `out`."""
     return export_and_print(str(target), Path(out), check(Export, {}, settings), LoggingConsole())
@@ -145,6 +191,12 @@ def overaug(target: str | Path, **settings: Any) -> list[Metric]:
     """
     with _restore_torch_state():
         return overaug_job(str(target), check(Overaug, {}, settings), LoggingConsole())
+
+
+def _recipe(recipe: str | Path | Mapping[str, Any] | None, flags: Mapping[str, Any], *, resume: bool = False) -> Recipe:
+    if isinstance(recipe, Mapping):
+        return Recipe("run", dict(recipe))
+    return starting_point(None if recipe is None else str(recipe), flags, resume=resume)
 
 
 def _by_full_name(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -72,6 +72,13 @@ class Backbone(nn.Module):
         chosen = dict(zip(indices, maps, strict=True))
         return self.net.forward_head(final, pre_logits=True), tuple(chosen[i] for i in self._indices)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.summary()})"
+
+    def summary(self) -> str:
+        """Name, width and search layers in a line; the modules are those of `net`."""
+        return f"{self.name}, {self.num_features} features, maps of {', '.join(self.layers)}"
+
     def with_layers(self, layers: Sequence[str]) -> "Backbone":
         """A backbone of the same network, weights included, with the maps of other layers, in any order."""
         order = [entry["module"] for entry in self.net.feature_info]

@@ -19,10 +19,13 @@ LEVELS = {"dim": logging.DEBUG, "yellow": logging.WARNING, "bold yellow": loggin
 
 
 class PlainConsole(Console):
-    """A rich console that shows text as it is: paths are no markup, and control characters in them are visible."""
+    """A rich console that shows text as it is: paths are no markup, and control characters in them are visible.
+
+    In notebooks too it writes text to its file, where rich would display HTML and need widgets for progress bars.
+    """
 
     def __init__(self, **options: Any):
-        super().__init__(markup=False, **options)
+        super().__init__(markup=False, force_jupyter=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The text of a line, or of a cell or title of a table."""

@@ -1,3 +1,4 @@
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -33,6 +34,10 @@ class PretrainedBackbone(nn.Module):
         self.name, self.layers, self.channels = backbone.name, backbone.layers, backbone.channels
         self.num_features = backbone.num_features
 
+    def __repr__(self) -> str:
+        size = f", trained at {self.size} px" if self.size else ""
+        return f"{type(self).__name__}({self.backbone.summary()}{size})"
+
     def forward(self, images: Tensor) -> Tensor:
         """Pooled features (B, C)."""
         pooled: Tensor = self.backbone(images)[0]
@@ -53,12 +58,20 @@ class PretrainedBackbone(nn.Module):
         tensor = F.to_tensor(F.center_crop(image, [size, size]))
         return F.normalize(tensor, list(self.mean), list(self.std))
 
-    def load_images(self, paths: Iterable[str | Path], *, size: int | None = None) -> Tensor:
-        """Image files as a batch (B, 3, size, size), each as `preprocess` returns it, on the network's device."""
-        images = [self.preprocess(path, size=size) for path in paths]
-        if not images:
-            raise UserError("load_images was given no image files; give at least one.")
-        return torch.stack(images).to(next(self.parameters()).device)
+    def load_images(self, images: Iterable[str | Path | Image.Image], *, size: int | None = None) -> Tensor:
+        """Image files or RGB PIL images as a batch (B, 3, size, size), as `preprocess` returns them, on its device."""
+        tensors = [self.preprocess(image, size=size) for image in images]
+        if not tensors:
+            raise UserError("load_images was given no images; give at least one.")
+        return torch.stack(tensors).to(next(self.parameters()).device)
+
+    @torch.no_grad()
+    def features(self, images: Iterable[str | Path | Image.Image], *, batch_size: int = 64) -> Tensor:
+        """Pooled features (images, C), on the CPU, of any number of image files or RGB PIL images."""
+        remaining, found = iter(images), []
+        while batch := list(itertools.islice(remaining, batch_size)):
+            found.append(self(self.load_images(batch)).float().cpu())
+        return torch.cat(found) if found else torch.empty(0, self.num_features)
 
 
 def load_image(path: str | Path) -> Image.Image:

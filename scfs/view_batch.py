@@ -21,6 +21,11 @@ class ViewBatch(NamedTuple):
     local_flips: Tensor  # (N, B) bool
     colours: Tensor = torch.empty(0, 0, 0)  # (G + N, B, columns) on the CPU, if they are still to be applied
 
+    def __repr__(self) -> str:
+        kinds = {"global": self.global_views, "local": self.local_views}
+        shown = (f"{name} {'x'.join(map(str, views.shape))}" for name, views in kinds.items())
+        return f"ViewBatch({', '.join(shown)})"
+
     def to(self, device: torch.device) -> "ViewBatch":
         """The same on a device; a copy from pinned memory does not wait."""
         moved = ViewBatch(*(part.to(device, non_blocking=True) for part in self))

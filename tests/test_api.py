@@ -104,7 +104,8 @@ def test_importing_the_package_does_not_import_torch():
 
 NAMES = (
     *("pretrain", "load_backbone", "load_image", "knn", "linear", "segment", "finetune", "embed", "export", "report"),
-    *("search_attention", "overaug", "attend"),
+    *("search_attention", "overaug", "attend", "make_views", "nearest_images", "open_images", "open_labelled"),
+    *("predict", "read_curves"),
 )
 
 
@@ -160,3 +161,58 @@ def test_the_program_keeps_its_threads_allocator_and_seed(tiny_recipe, tmp_path,
     assert torch.equal(torch.get_rng_state(), state)
     assert main(["pretrain", str(tiny_recipe), "--optim.epochs=1", "--run.folder", str(tmp_path / "cli")]) == 0
     assert calls == [1]
+
+
+def test_rows_are_passed_on_as_they_are_logged(tiny_recipe, tmp_path):
+    folder, rows, lengths = tmp_path / "run", [], []
+
+    def on_row(row):
+        rows.append(row)
+        lengths.append(len(scfs.read_curves(folder).get("loss", ([],))[0]))
+
+    scfs.pretrain(tiny_recipe, run={"folder": str(folder)}, on_row=on_row)
+    curves = scfs.read_curves(folder)
+    losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
+    assert len(losses) == 6
+    assert [*zip(*curves["loss"], strict=True)] == losses
+    assert sorted(lengths) == lengths  # each row was in the file when the function was called
+    assert lengths[-1] == 6
+    scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "other")})
+    assert len(lengths) == len(rows)  # a later run has no listener
+
+
+def test_curves_of_what_is_no_run(tmp_path):
+    with pytest.raises(UserError, match=r"has no metrics\.jsonl; give the folder of a run"):
+        scfs.read_curves(tmp_path)
+
+
+def test_views_are_those_of_the_recipe(photos):
+    image = scfs.load_image(photos / "cats" / "0.jpg")
+    views = scfs.make_views(image, TINY, seed=3, views={"num_local_views": 5})
+    assert (views.global_views.shape, views.local_views.shape) == ((2, 3, 32, 32), (5, 3, 16, 16))
+    assert torch.equal(
+        views.local_views, scfs.make_views(image, TINY, seed=3, views={"num_local_views": 5}).local_views
+    )
+    assert not torch.equal(views.local_views, scfs.make_views(image, TINY, views={"num_local_views": 5}).local_views)
+    with pytest.raises(UserError, match="Did you mean"):
+        scfs.make_views(image, TINY, views={"num_local_view": 5})
+
+
+def test_features_of_many_images(photos):
+    backbone, paths = scfs.load_backbone("random:resnet10_half"), sorted(photos.rglob("*.jpg"))
+    backbone.size = 32
+    features = backbone.features([scfs.load_image(paths[0]), *paths[1:5]], batch_size=2)
+    torch.testing.assert_close(features, backbone(backbone.load_images(paths[:5])).detach(), rtol=1e-4, atol=1e-5)
+    assert backbone.features([]).shape == (0, 256)
+    found = scfs.nearest_images(features[:2], features, k=1)
+    assert found.indices.tolist() == [[0], [1]]
+
+
+def test_predictions(trained, photos, tmp_path):
+    common = {"data": str(photos), "size": 32, "workers": 0, "device": "cpu"}
+    scfs.linear(trained, cached=True, epochs=1, rates=[0.1], **common)
+    predictions = scfs.predict(trained, photos, tmp_path / "classes.csv", workers=0)
+    assert len(predictions) == 12
+    assert {each.label for each in predictions} <= {"cats", "dogs"}
+    assert all(0.5 <= each.probability <= 1 for each in predictions)
+    assert len((tmp_path / "classes.csv").read_text().splitlines()) == 13

@@ -21,7 +21,7 @@ ARROWS = {
     "cli": {"", "commands", "flags", "recipe", "recipes", "console", "process", "printable"},  # and jobs, by the table
     "api": {
         *("config", "recipe", "recipes", "console", "method", "pretraining", "pretrained", "evaluate", "visualize"),
-        *("exporting", "runs.metric"),
+        *("exporting", "runs.metric", "runs.metrics_log", "runs.curves", "data.sources", "data.views", "view_batch"),
     },
     "pretrained": {"backbones", "preprocessing", "data.decode", "data.centred"},
     "exporting": {"", "exporting", "backbones", "preprocessing", "runs", "weights", "evaluate.settings"},

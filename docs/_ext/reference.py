@@ -19,7 +19,11 @@ from scfs.flags import COMMON, CommandParser
 from scfs.recipes.catalogue import FOLDERS, Header, read_header, recipe_names
 
 REPO = Path(__file__).parent.parent.parent
-RETURNED = ("scfs.runs.metric.Metric", "scfs.exporting.exported.Exported", "scfs.evaluate.embed.Match")
+RETURNED = (
+    *("scfs.runs.metric.Metric", "scfs.runs.curves.Curve", "scfs.data.sources.Source", "scfs.view_batch.ViewBatch"),
+    *("scfs.evaluate.predict.Prediction", "scfs.evaluate.embed.Match", "scfs.visualize.neighbours.Neighbours"),
+    "scfs.exporting.exported.Exported",
+)
 DIFFERS = re.compile(r"^ *# Differs from the paper: (?P<reason>.*\n(?: *# .*\n)*)", re.MULTILINE)
 
 

@@ -9,13 +9,14 @@ from scfs.data.decode import MAX_PIXELS, SUFFIXES, decode
 from scfs.data.folder_index import index_folder
 from scfs.data.folder_walk import NO_SUFFIX, other_suffixes
 from scfs.data.paths import Files, Names
+from scfs.data.source_repr import SourceRepr
 from scfs.errors import UserError
 
 Labels = NDArray[np.int32]
 NO_LABELS: Labels = np.empty(0, np.int32)
 
 
-class FileSource:
+class FileSource(SourceRepr):
     """Image files, with labels if `classes` is not empty."""
 
     def __init__(self, files: Files, labels: Labels, classes: tuple[str, ...], *, max_pixels: int = MAX_PIXELS):

@@ -13,6 +13,7 @@ from PIL import Image
 from scfs.data.archives import number_classes
 from scfs.data.decode import MAX_PIXELS, Fault, Unreadable, decode
 from scfs.data.files import Labels
+from scfs.data.source_repr import SourceRepr
 from scfs.errors import UserError
 from scfs.regular_file import check_regular
 
@@ -47,7 +48,7 @@ class Index(NamedTuple):
     numbers: NDArray[np.int64]
 
 
-class ParquetSource:
+class ParquetSource(SourceRepr):
     """Images in parquet files as Hugging Face writes them; whole row groups are read, and the last ones cached."""
 
     def __init__(

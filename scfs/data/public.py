@@ -13,13 +13,14 @@ from PIL import Image
 from scfs.data.coco import open_coco
 from scfs.data.files import FileSource, read_folder
 from scfs.data.fine_grained import open_aircraft, open_cars, open_cub, open_pets
+from scfs.data.source_repr import SourceRepr
 from scfs.data.voc import open_voc
 from scfs.errors import UserError
 
 IMAGENETTE = ("imagenette2", "imagenette2-320", "imagenette2-160")  # the largest one found is used
 
 
-class ArraySource:
+class ArraySource(SourceRepr):
     """Labelled images in memory."""
 
     def __init__(self, title: str, pixels: NDArray[np.uint8], labels: NDArray[np.int32], classes: tuple[str, ...]):

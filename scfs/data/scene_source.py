@@ -7,11 +7,12 @@ from PIL import Image
 
 from scfs.data.annotations import Objects
 from scfs.data.scenes import CLASSES, SIZE, render_scene, scene_label
+from scfs.data.source_repr import SourceRepr
 
 Split = Literal["train", "val"]
 
 
-class SceneSource:
+class SceneSource(SourceRepr):
     """The built-in data set: every image is painted on first access, and cached.
 
     Painting costs as much as cropping the views, so pixels, boxes and masks are cached in memory that forked loader

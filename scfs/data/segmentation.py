@@ -15,6 +15,7 @@ from scfs.data.decode import Unreadable, decode_indices
 from scfs.data.files import NO_LABELS, FileSource
 from scfs.data.lists import list_files
 from scfs.data.paths import Files
+from scfs.data.source_repr import SourceRepr
 from scfs.data.voc import CLASSES, SEGMENTATION, Member, split_members
 from scfs.errors import UserError
 
@@ -28,7 +29,7 @@ LabelMap = NDArray[np.uint8]  # (H, W)
 BACKGROUND, VOID = 0, 255  # in a label map; void is neither trained on nor scored
 
 
-class PaintedSource:
+class PaintedSource(SourceRepr):
     """The images of an annotated source with label maps, which are painted from the masks of the objects."""
 
     def __init__(self, source: AnnotatedSource, *, origin: str):

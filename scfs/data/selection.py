@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from scfs.data.source_repr import SourceRepr
 from scfs.errors import UserError
 
 if TYPE_CHECKING:
     from scfs.data.sources import Source
 
 
-class Subset:
+class Subset(SourceRepr):
     """Some images of a source, perhaps with other labels."""
 
     def __init__(self, source: Source, members: NDArray[np.int64], labels: NDArray[np.int32], classes: tuple[str, ...]):

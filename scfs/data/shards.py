@@ -14,6 +14,7 @@ from scfs.data.files import Labels
 from scfs.data.folder_index import MIN_CACHED, SETTLED_NS
 from scfs.data.image_limits import max_encoded
 from scfs.data.paths import Names
+from scfs.data.source_repr import SourceRepr
 from scfs.data.tar_members import Member, tar_members
 from scfs.errors import UserError
 from scfs.regular_file import open_regular
@@ -30,7 +31,7 @@ class Sample(NamedTuple):
     number: int
 
 
-class ShardSource:
+class ShardSource(SourceRepr):
     """Images of WebDataset tar shards, with random access; labels are the numbers in `.cls` members."""
 
     def __init__(

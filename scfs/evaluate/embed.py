@@ -31,6 +31,9 @@ class Match(NamedTuple):
     cosine: float
     name: str
 
+    def __repr__(self) -> str:
+        return f"Match({self.cosine:.4f}, {self.name!r})"
+
 
 def embed(target: str, data: str, out: Path | None, settings: Embed, console: Console) -> list[Match]:
     """Write the features of every image of a source, or find the images most similar to one: the `scfs embed` command.

@@ -2,6 +2,7 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -21,17 +22,31 @@ from scfs.training.cpu import cpu_setup
 
 SHOWN = 20
 HEAD = ("image", "class", "probability")
-Row = tuple[str, str, str]
 
 
-def predict(run: str, images: str, out: Path | None, settings: Predict, console: Console) -> None:
+class Prediction(NamedTuple):
+    """An image, its most probable class and the class's probability."""
+
+    name: str
+    label: str
+    probability: float
+
+    def __repr__(self) -> str:
+        return f"Prediction({self.name!r}, {self.label!r}, {self.probability:.3f})"
+
+    def row(self) -> tuple[str, str, str]:
+        """As text, for a file or the terminal."""
+        return readable(self.name), readable(self.label), f"{self.probability:.3f}"
+
+
+def predict(run: str, images: str, out: Path | None, settings: Predict, console: Console) -> list[Prediction]:
     """Predict the class of each image with a run's newest trained classifier: the `scfs predict` command.
 
-    The folder of a detector finds objects instead.
+    The folder of a detector finds objects instead, which are written to OUT; then the list is empty.
     """
     if task_settings(Path(run), "detect"):
         predict_objects(Path(run), images, out, settings, console)
-        return
+        return []
     if out is not None:
         check_new(out)
     device = choose_device(settings.device)
@@ -49,33 +64,34 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
         )
         own = (found.indices, *reversed(probe(found.labelled.features.cpu()).max(dim=1)))
         indices, labels, probabilities = (gather_rows(column).tolist() for column in own)
-    rows = [
-        (readable(source.name(index)), readable(probe.classes[label]), f"{probability:.3f}")
+    predictions = [
+        Prediction(source.name(index), probe.classes[label], probability)
         for index, label, probability in sorted(zip(indices, labels, probabilities, strict=True))
     ]
     if not is_rank_zero():
-        return
+        return predictions
     if out is not None:  # before anything is printed, since the reader of the output may close it, as `head` does
-        _write(out, rows)
+        _write(out, predictions)
     _print(console, str(classifier))
-    _show(rows, out, console)
+    _show(predictions, out, console)
     show_left_out(found.unreadable, console)
     show_skipped(images, console)
+    return predictions
 
 
-def _write(out: Path, rows: Sequence[Row]) -> None:
+def _write(out: Path, predictions: Sequence[Prediction]) -> None:
     text = io.StringIO()
-    csv.writer(text).writerows([HEAD, *rows])
+    csv.writer(text).writerows([HEAD, *(each.row() for each in predictions)])
     write_new(out, lambda file: file.write(text.getvalue().encode()))
 
 
-def _show(rows: Sequence[Row], out: Path | None, console: Console) -> None:
-    for name, label, probability in rows[:SHOWN]:
+def _show(predictions: Sequence[Prediction], out: Path | None, console: Console) -> None:
+    for name, label, probability in (each.row() for each in predictions[:SHOWN]):
         _print(console, f"{label}  {probability}  {name}")
     if out is not None:
-        _print(console, f"{len(rows)} images in {out}")
-    elif len(rows) > SHOWN:
-        _print(console, f"... and {len(rows) - SHOWN} more; give OUT.csv to write them all.")
+        _print(console, f"{len(predictions)} images in {out}")
+    elif len(predictions) > SHOWN:
+        _print(console, f"... and {len(predictions) - SHOWN} more; give OUT.csv to write them all.")
 
 
 def _print(console: Console, line: str) -> None:

@@ -16,12 +16,14 @@ class Exported(NamedTuple):
     notes: str = ""  # what else the user needs
 
     def __str__(self) -> str:
-        under = f" under {self.names}'s names" if self.names else ""
         notes = f"\n{self.notes}" if self.notes else ""
-        return (
-            f"{self.path}: {self.num_tensors} tensors{under}; load them with\n  {self.how}\n"
-            f"Images: {self.images}.{notes}"
-        )
+        return f"{self.path}: {self._tensors()}; load them with\n  {self.how}\nImages: {self.images}.{notes}"
+
+    def __repr__(self) -> str:
+        return f"Exported({self.path}, {self._tensors()})"
+
+    def _tensors(self) -> str:
+        return f"{self.num_tensors} tensors" + (f" under {self.names}'s names" if self.names else "")
 
 
 def metadata(loaded: Loaded) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 PER_CENT = "%"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Metric:
     """One number of an evaluation, with what is needed to compare, plot and report it."""
 
@@ -46,6 +46,9 @@ class Metric:
 
     def __str__(self) -> str:
         return f"{self.name} {self.shown()}{' ' * bool(self.unit)}{self.unit}"
+
+    def __repr__(self) -> str:
+        return f"{self} ({self.shown_interval()})" if self.interval else str(self)
 
     def ties_with(self, best: "Metric") -> bool:
         """Whether the difference to the best metric of a row is within the interval of either."""

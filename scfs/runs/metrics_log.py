@@ -3,6 +3,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from scfs.runs.layout import METRICS, metrics_lines, parse_row
 from scfs.runs.metric import PER_CENT, Metric, as_json, from_json
 
 LogRow = Mapping[str, Any]
+_listener: ContextVar[Callable[[LogRow], None] | None] = ContextVar("listener", default=None)
 
 
 class Sink(Protocol):
@@ -57,10 +59,32 @@ def open_log(
             for open_sink in openers:
                 sinks.append(open_sink(folder, start_step))
                 stack.callback(sinks[-1].close)
+            if listener := _listener.get():
+                sinks.append(Listener(listener))
 
         if folder is not None:
             on_rank_zero(lambda: open_sinks(folder) if is_rank_zero() else None)
         yield MetricsLog(sinks)
+
+
+@contextmanager
+def listening(listener: Callable[[LogRow], None] | None) -> Iterator[None]:
+    """Call a function with each row that is logged inside the block, after it is in metrics.jsonl."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+class Listener:
+    """A function of the caller's."""
+
+    def __init__(self, function: Callable[[LogRow], None]):
+        self.write = function
+
+    def close(self) -> None:
+        """The caller has all rows."""
 
 
 class JsonLines:

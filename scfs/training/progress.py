@@ -7,11 +7,14 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-PLAIN_SECONDS = 10.0  # between lines where there is no terminal
+from scfs.training.notebook import NotebookLine, in_notebook
+
+PLAIN_SECONDS = 10.0  # between lines where there is neither a terminal nor a notebook
+NOTEBOOK_SECONDS = 0.25  # between updates of the line in a notebook
 
 
 class ProgressDisplay:
-    """A live bar with the latest numbers in a terminal; elsewhere a line now and then."""
+    """A live bar with the latest numbers in a terminal, a line in a notebook; elsewhere a line now and then."""
 
     def __init__(self, console: Console, total_steps: int, first_step: int):
         self.console, self.total_steps, self.step = console, total_steps, first_step
@@ -23,6 +26,8 @@ class ProgressDisplay:
         )
         self.task = self.bar.add_task("", total=total_steps, completed=first_step)
         self.live = Live(self.bar, console=console, refresh_per_second=4)
+        has_line = in_notebook() and not console.is_terminal and not console.quiet
+        self.notebook_line = NotebookLine() if has_line else None
         self.pinned: dict[str, str] = {}
         self.seconds_per_step = 0.0
         self._started = time.monotonic()
@@ -60,9 +65,18 @@ class ProgressDisplay:
         if self.console.is_terminal:
             self.bar.update(self.task, completed=self.step, description=heading)
             self.live.update(Group(self.bar, Text(line, style="dim")))
-        elif final or (self.step < self.total_steps and time.monotonic() - self._printed > PLAIN_SECONDS):
-            self._printed = time.monotonic()
+        elif self.notebook_line:
+            if final or self._due(NOTEBOOK_SECONDS):
+                self.notebook_line.update(f"{self.step / self.total_steps:.0%}  {heading}  {line}")
+        elif final or (self.step < self.total_steps and self._due(PLAIN_SECONDS)):
             self.console.print(f"{heading}  {line}", soft_wrap=True, highlight=False)
+
+    def _due(self, seconds: float) -> bool:
+        """Whether that much time has passed since this last returned true."""
+        now = time.monotonic()
+        if due := now - self._printed > seconds:
+            self._printed = now
+        return due
 
     def note(self, message: str, style: str = "") -> None:
         """Print a message above the bar."""

@@ -13,6 +13,10 @@ class Neighbours(NamedTuple):
     indices: Tensor  # (queries, k), rows of the features that were searched
     cosines: Tensor  # (queries, k)
 
+    def __repr__(self) -> str:
+        queries, k = self.indices.shape
+        return f"Neighbours(of {queries} queries, {k} each)"
+
 
 def nearest_images(queries: Tensor, features: Tensor, k: int) -> Neighbours:
     """The k rows of features (images, C) of highest cosine similarity with each query (queries, C)."""
