@@ -15,6 +15,7 @@ from scfs.data.decode import MAX_PIXELS, Fault, Unreadable, decode
 from scfs.data.files import Labels
 from scfs.data.source_repr import SourceRepr
 from scfs.errors import UserError
+from scfs.extras import check_extra
 from scfs.regular_file import check_regular
 
 PREFERRED_NAMES = ("image", "img")
@@ -116,10 +117,8 @@ def open_parquet(
 
 
 def _arrow(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise UserError('Parquet files need pyarrow; install it with: pip install "scfs[parquet]".') from None
+    check_extra("parquet", "Reading parquet files")
+    return importlib.import_module(module)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from scfs.data.paths import readable
 from scfs.errors import UserError
+from scfs.extras import check_extra
 from scfs.runs.files import check_new, write_new
 
 ROWS = 10_000  # per row group of a Parquet file, whose lists cannot hold more than 2^31 numbers in all
@@ -58,10 +59,8 @@ def _write_parquet(file: Any, names: Sequence[str], values: np.ndarray[Any, Any]
 
 def pyarrow_for(out: Path) -> Any:
     """The module pyarrow; a `UserError` if it is missing."""
-    try:
-        return importlib.import_module("pyarrow")
-    except ImportError:
-        raise UserError(f"Writing {out} needs pyarrow: pip install 'scfs[parquet]', or write .npy.") from None
+    check_extra("parquet", f"Writing {out}")
+    return importlib.import_module("pyarrow")
 
 
 def _names_file(out: Path) -> Path:
