@@ -10,8 +10,9 @@ from scfs import __version__  # noqa: E402
 
 project, author = "scfs", "the authors of scfs"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "index_tree", "mathml", "reference"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "index_tree", "mathml", "reference"]
 exclude_patterns = ["_ext"]
+nb_execution_mode = "off"  # the notebook is committed with its outputs; tests/docs/test_notebook.py runs it
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # the anchors that GitHub gives to headings

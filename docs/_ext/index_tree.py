@@ -6,7 +6,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 SECTION = re.compile(r"^## (?P<caption>.+)\n(?P<body>(?:(?!## ).*\n?)*)", re.MULTILINE)
-PAGE = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<page>[\w/]+)\.md\)", re.MULTILINE)
+PAGE = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<page>[\w/]+)\.(md|ipynb)\)", re.MULTILINE)
 
 
 def toctrees(index: str) -> str:
