@@ -53,11 +53,12 @@ class Outcome(NamedTuple):
 
 
 class Run:
-    """A run in a folder, whose processes are in a session of their own."""
+    """A run in a folder, and its processes: torchrun, ranks and loader workers."""
 
     def __init__(self, folder: Path, *, processes: int = 1, restarts: int = 0):
         self.folder, self.processes, self.restarts = folder, processes, restarts
         self.started: subprocess.Popen[str] | None = None
+        self.seen: set[int] = set()  # its processes so far
 
     def start(
         self,
@@ -76,7 +77,7 @@ class Run:
             launcher += ["--max-restarts", str(self.restarts)]
         resuming = ("--resume",) if self.restarts and not resume else ()
         command = [*launcher, "-m", *program, *self.args(resume=resume), *resuming, *flags]
-        self.started = start_session([sys.executable, *command], env or {})
+        self.started, self.seen = start_session([sys.executable, *command], env or {}), set()
         return self.started
 
     def args(self, *, resume: bool = False) -> list[str]:
@@ -94,7 +95,7 @@ class Run:
             code = self.started.returncode
         except subprocess.TimeoutExpired:
             code, errors = -1, "hangs"
-        self._wait_for_members()
+        wait_until(lambda: not self.alive(), seconds=30)
         self.kill(signal.SIGKILL)
         return code, errors, time.monotonic() - (fault_at or time.monotonic())
 
@@ -104,11 +105,15 @@ class Run:
         code, errors, _ = self.end()
         return "" if code == 0 else errors.strip()[-500:] or f"exit code {code}"
 
+    def alive(self) -> list[int]:
+        """Its living processes, as far as they were seen before the process that started them ended."""
+        assert self.started is not None
+        self.seen.update(descendants(self.started.pid))
+        return [process for process in self.seen if is_alive(process)]
+
     def kill(self, number: int) -> None:
         """Send a signal to all processes of the run."""
-        assert self.started is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.started.pid, number)
+        send(number, self.alive())
 
     def ranks(self) -> list[int]:
         """The processes that train, in the order of their ranks."""
@@ -131,9 +136,9 @@ class Run:
     def wait_for(self, step: int) -> bool:
         """Wait until a step is logged; False if the run ends before."""
         assert self.started is not None
-        return wait_until(lambda: self.steps_logged() >= step or self.started.poll() is not None) and (
-            self.started.poll() is None
-        )
+        reached = wait_until(lambda: self.steps_logged() >= step or self.started.poll() is not None)
+        self.alive()  # to know all of them when one is killed
+        return reached and self.started.poll() is None
 
     def saved_step(self) -> int:
         """The step of the checkpoint that resuming would use; 0 without one."""
@@ -144,11 +149,6 @@ class Run:
         """Networks, heads and centers of the last checkpoint."""
         content = checkpoint.load(self.folder / "last.pt")
         return dict(content["method"])
-
-    def _wait_for_members(self) -> None:
-        """Wait until all processes of the session have ended, workers too."""
-        assert self.started is not None
-        wait_until(lambda: not members(self.started.pid), seconds=30)
 
 
 def start_session(command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
@@ -164,17 +164,24 @@ def start_session(command: Sequence[str], env: Mapping[str, str]) -> subprocess.
     )
 
 
-def members(session: int) -> list[int]:
-    """The living processes of a session."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.append(int(path.parent.name))
-    return found
+def send(number: int, processes: Sequence[int]) -> None:
+    """Send a signal to processes that may have ended."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+def descendants(process: int) -> list[int]:
+    """A process, and those that it and its children started; torchrun's are in sessions of their own."""
+    return [process, *(each for child in children(process) for each in descendants(child))]
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs or is stopped."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def children(process: int) -> list[int]:

@@ -1,7 +1,6 @@
 """Runs that continue on another number of processes, and runs on two machines: two agents of torchrun."""
 
 import contextlib
-import os
 import random
 import secrets
 import shutil
@@ -15,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from faults.launch import TORCHRUN, TOTAL_STEPS, Outcome, Run, equal, members, start_session, wait_until
+from faults.launch import TORCHRUN, TOTAL_STEPS, Outcome, Run, descendants, equal, send, start_session, wait_until
 from faults.processes import EARLIEST, LATEST, unbroken
 
 TOLERANCE = 1e-5  # of the loss, relative
@@ -113,9 +112,7 @@ def _wait(agents: Sequence[subprocess.Popen[str]]) -> str:
 
 def _kill(agent: subprocess.Popen[str]) -> None:
     """Kill an agent and its processes, as far as they live."""
-    for process in members(agent.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+    send(signal.SIGKILL, descendants(agent.pid))
 
 
 @contextlib.contextmanager

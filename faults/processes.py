@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 
-from faults.launch import TOTAL_STEPS, Outcome, Run, children, equal, wait_until
+from faults.launch import TOTAL_STEPS, Outcome, Run, children, equal, is_alive, wait_until
 
 EARLIEST, LATEST = 2, TOTAL_STEPS - 4
 TEMPORARY = ".last.pt.*.part"
@@ -130,22 +130,12 @@ def rank_stopped(folder: Path, random_: random.Random) -> Outcome:
     stopped, other = random_.sample(run.ranks(), 2)
     fault_at = time.monotonic()
     os.kill(stopped, signal.SIGSTOP)
-    ended = _ends(other, 60)
+    ended = wait_until(lambda: not is_alive(other), 60)
     seconds = time.monotonic() - fault_at
     run.kill(signal.SIGCONT)
     run.kill(signal.SIGKILL)
     run.end()
     return resumed(run, seconds) if ended else Outcome(False, seconds, note="the other process still waits")
-
-
-def _ends(process: int, seconds: float) -> bool:
-    def ended() -> bool:
-        try:
-            return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except OSError:
-            return True
-
-    return wait_until(ended, seconds)
 
 
 FAULTS = {
