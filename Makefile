@@ -2,7 +2,7 @@
 # make test   set up, check style and types, run the tests
 # make lint   set up, check style and types
 # make docs   set up, build the documentation site in build/docs
-# make bench  measure speed and memory against peers and rewrite docs/benchmarks.md (about 17 minutes)
+# make bench  measure speed and memory against peers and rewrite docs/benchmarks.md (about 20 minutes)
 # make faults break runs on purpose and rewrite the table of docs/reliability.md (about half an hour)
 # make lock   resolve the dependencies again and rewrite requirements.lock
 
@@ -50,6 +50,7 @@ bench: setup
 	$(BIN)/scfs bench memory --rounds 2 --write docs/benchmarks.md
 	$(BIN)/scfs bench memory --batch_sizes 32 --no-released --write docs/benchmarks.md
 	$(BIN)/scfs bench growth --rounds 2 --write docs/benchmarks.md
+	$(BIN)/python benchmarks/scale.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/loops.py --write docs/benchmarks.md
 

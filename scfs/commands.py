@@ -63,7 +63,7 @@ DETECTION = Argument("RECIPE", "a recipe for detection, by its name or .toml fil
 PLANS = Argument("RECIPE", "recipes, by name or .toml file", many=True, recipe="pretrain")
 TABLE = Argument("TABLE", "a table of the paper", choices=("modes", "layers", "locals", "backbones"))
 PREDICTIONS = Argument("OUT", "a .csv file to write; of a detector, a .json file in COCO's format", True, is_path=True)
-FEATURE_FILE = Argument("OUT", "a .npy or .parquet file to write", True, is_path=True)
+FEATURE_FILE = Argument("OUT", "a .npy or .parquet file to write, or a folder of parquet files", True, is_path=True)
 MODEL_FILE = Argument(
     "OUT",
     "a .safetensors, .pth, .pt2, .onnx or .pkl file; with --to transformers, a folder",
