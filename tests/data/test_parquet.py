@@ -1,4 +1,3 @@
-import importlib
 import io
 import json
 import multiprocessing
@@ -176,11 +175,8 @@ def test_no_rows(tmp_path):
 
 
 def test_without_pyarrow(dataset, monkeypatch):
-    def missing(_):
-        raise ImportError
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(UserError, match=r'pip install "scfs\[parquet\]"'):
+    monkeypatch.setattr("scfs.extras.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"Reading parquet files needs pyarrow: pip install 'scfs\[parquet\]'"):
         open_train(str(dataset))
 
 
