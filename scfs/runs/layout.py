@@ -144,7 +144,7 @@ def metrics_lines(folder: Path) -> list[str]:
     path = folder / METRICS
     try:
         return read_regular(path, limit=MOST_BYTES).decode().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except UnicodeDecodeError:
         raise UserError(
