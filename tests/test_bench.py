@@ -64,7 +64,6 @@ def test_growth_is_written_with_its_plot(monkeypatch, tmp_path):
     base = {"num_images": 2, "global_size": 64, "local_size": 32, "num_local_views": 2}
     monkeypatch.setattr(growth, "BASE", base)
     monkeypatch.setattr(growth, "SWEEPS", {"images": [{"num_images": n} for n in (2, 8)]} | {"views": [base] * 2})
-    monkeypatch.setattr(growth, "DATA_SIZES", (10, 20))
     page = tmp_path / "page.md"
     growth.bench_growth(BenchGrowth(backbone="resnet10_half", rounds=1, write=str(page)), Console(quiet=True))
     text = page.read_text()
