@@ -1,5 +1,6 @@
 """The host waits for a GPU once per step, however the method is set: tried on CUDA tensors without values."""
 
+import os
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import scfs
 from scfs.data.loader import LoadedViews
 from scfs.method.modes import PLANS
 from scfs.pretraining.build import build_learner, build_method
@@ -19,6 +21,7 @@ from scfs.training.precision import Precision
 from scfs.view_batch import ViewBatch
 
 CUDA = torch.device("cuda")
+PACKAGE = f"{Path(scfs.__file__).parent}{os.sep}"
 IMAGES = 4
 VIT = {"backbone__name": "vit_tiny_patch16_224", "optim__name": "adamw", "views__local_size": 32}
 POOLED = {"method__out_dim": "auto", "method__search_head": "pooled"}
@@ -53,7 +56,9 @@ class HostSyncs(TorchDispatchMode):
 
     def add(self, name: str) -> None:
         """Count a sync, by the last line of the package that is on the stack."""
-        lines = [f"{Path(each.filename).name}:{each.lineno}" for each in extract_stack() if "/scfs/" in each.filename]
+        lines = [
+            f"{Path(each.filename).name}:{each.lineno}" for each in extract_stack() if each.filename.startswith(PACKAGE)
+        ]
         self.found[" in ".join([name, *lines[-1:]])] += 1
 
 
