@@ -3,7 +3,7 @@
 # make lint   set up, check style and types
 # make docs   set up, build the documentation site in build/docs
 # make bench  measure speed and memory against peers and rewrite docs/benchmarks.md (about 20 minutes)
-# make faults break runs on purpose and rewrite the table of docs/reliability.md (about half an hour)
+# make faults break runs on purpose and rewrite the table of docs/reliability.md (about an hour)
 # make lock   resolve the dependencies again and rewrite requirements.lock
 
 SHELL := /bin/sh
