@@ -59,13 +59,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=Path, help="page whose table is replaced")
     args = parser.parse_args()
+    chosen = [name for name in FAULTS if not args.only or any(word in name for word in args.only)]
+    if not chosen:
+        parser.error(f"no fault has one of the words {', '.join(args.only)}; they are: {'; '.join(FAULTS)}")
     lines: dict[str, list[str]] = {}
     survived = True
-    for name, (tries, _) in FAULTS.items():
-        if args.only and not any(word in name for word in args.only):
-            continue
+    for name in chosen:
         print(name, flush=True)
-        outcomes = try_fault(name, args.tries or tries, args.seed)
+        outcomes = try_fault(name, args.tries or FAULTS[name][0], args.seed)
         survived &= all(each.survived for each in outcomes)
         lines[name] = line(name, outcomes)
         if args.write:
