@@ -13,7 +13,7 @@ from scfs.data.decode import Unreadable, decode
 from scfs.data.locations import absolute_source
 from scfs.data.paths import readable
 from scfs.data.skipped import show_skipped
-from scfs.data.sources import open_all
+from scfs.data.sources import Source, open_all
 from scfs.data.unreadable import show_left_out
 from scfs.data.views import centre_view, normalize
 from scfs.distributed import choose_device, is_rank_zero, process_group
@@ -58,22 +58,9 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     with process_group(device), cpu_setup(device):
         if out is not None and in_parts:
             about = {"weights": fingerprint(backbone), "size": size, "data": absolute_source(data)}
-            unreadable = embed_in_parts(backbone, source, out, about, settings, console)
-            matches = list[Match]()
+            matches, unreadable = list[Match](), embed_in_parts(backbone, source, out, about, settings, console)
         else:
-            found = whole(
-                extract_readable(
-                    backbone,
-                    source,
-                    size=size,
-                    batch_size=settings.batch_size,
-                    workers=settings.workers,
-                    device=device,
-                    console=console,
-                )
-            )
-            features, unreadable = found.labelled.features, found.unreadable
-            names = [source.name(index) for index in found.indices.tolist()]
+            names, features, unreadable = _embed_all(backbone, source, size, settings, console)
             if out is not None and is_rank_zero():
                 write_features(out, names, features)
                 console.print(f"{out}: {len(names)} x {features.shape[1]} features of {data} at {size} px", **_plain)
@@ -84,6 +71,24 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     show_left_out(unreadable, console)
     show_skipped(data, console)
     return matches
+
+
+def _embed_all(
+    backbone: Backbone, source: Source, size: int, settings: Embed, console: Console
+) -> tuple[list[str], Tensor, list[str]]:
+    """Names and features of the images that can be read, in the order of the source, and what cannot be read."""
+    found = whole(
+        extract_readable(
+            backbone,
+            source,
+            size=size,
+            batch_size=settings.batch_size,
+            workers=settings.workers,
+            device=next(backbone.parameters()).device,
+            console=console,
+        )
+    )
+    return [source.name(i) for i in found.indices.tolist()], found.labelled.features, found.unreadable
 
 
 def most_similar(features: Tensor, names: Sequence[str], query: Tensor, k: int) -> list[Match]:
