@@ -23,6 +23,10 @@ class UserError(ValueError):
     """
 
 
+class WorkerDiedError(UserError):
+    """A data loader worker was killed. Only its own process knows, so it must not go on: the others wait for it."""
+
+
 def fixable(error: OSError) -> str | None:
     """The sentence about a system error that the user can fix; None for any other."""
     if "No usable temporary directory" in str(error.strerror):  # from Python's tempfile, which torch uses on import
@@ -71,7 +75,12 @@ def worker_death(error: Exception) -> str | None:
     """
     if not isinstance(error, RuntimeError) or (death := _WORKER_DEATH.search(str(error))) is None:
         return None
+    return death_sentence(death[1], death[2])
+
+
+def death_sentence(pid: int | str | None, how: str = "exited unexpectedly") -> str:
+    """What to say of a data loader worker that was killed."""
     return (
-        f"Data loader worker {death[1]} {death[2]}; if memory ran out, lower the number of workers or the batch size, "
+        f"Data loader worker {pid} {how}; if memory ran out, lower the number of workers or the batch size, "
         "and start again."
     )

@@ -3,6 +3,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import active_children
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from threading import current_thread, main_thread
 from typing import Any, NamedTuple, Protocol
@@ -20,11 +21,12 @@ from scfs.data.sources import Source
 from scfs.data.unreadable import UnreadableImages, first_readable, reading
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
 from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
-from scfs.errors import UserError, file_size_limit, worker_death
+from scfs.errors import UserError, WorkerDiedError, death_sentence, file_size_limit, worker_death
 from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8  # chosen by auto
 WORKERS_PER_CORE, LEAST_LIMIT = 4, 32  # more only use memory: thousands never finish starting
+DEATH_SECONDS = 5.0  # that a killed worker may take to end
 MIN_SHARED = 2**30  # bytes of shared memory, which the system counts as a file
 LOGGER = logging.getLogger("scfs.data")
 
@@ -252,12 +254,26 @@ def load(dataset: Dataset[Any], *, workers: int, pin: bool, **options: Any) -> I
     except UserError as error:
         last_line = str(error).strip().splitlines()[-1]
         raise UserError(last_line.removeprefix("scfs.errors.UserError: ")) from None
-    except RuntimeError as error:
-        if (sentence := worker_death(error)) is None:
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if (sentence := _worker_death(error, started)) is None:
             raise
-        raise UserError(sentence) from None
+        raise WorkerDiedError(sentence) from None
     finally:
         _kill(started)
+
+
+def _worker_death(error: Exception, workers: Sequence[BaseProcess]) -> str | None:
+    """The sentence about a worker whose death is the reason for an error; None if there is none.
+
+    A worker that is killed while it hands over a batch closes the connection before it counts as dead.
+    """
+    try:
+        if isinstance(error, RuntimeError):
+            return worker_death(error)
+        died = wait([worker.sentinel for worker in workers], timeout=DEATH_SECONDS)
+    except RuntimeError as signalled:  # by torch, when the worker has ended
+        return worker_death(signalled)
+    return next((death_sentence(worker.pid) for worker in workers if worker.sentinel in died), None)
 
 
 def _kill(workers: Sequence[BaseProcess]) -> None:

@@ -1,5 +1,6 @@
 import os
 import signal
+import threading
 import time
 from multiprocessing import active_children
 
@@ -27,7 +28,7 @@ from scfs.data.segmented_loader import SegmentedDataset
 from scfs.data.unreadable import readable_image
 from scfs.data.views import MultiCrop
 from scfs.distributed import num_cores
-from scfs.errors import UserError
+from scfs.errors import UserError, WorkerDiedError
 
 IMAGES, BATCH, EPOCHS = 11, 4, 2  # two steps per epoch, three images left over
 
@@ -168,6 +169,11 @@ class FailingDataset(Dataset):
         return index
 
 
+# torch raises the death of a worker in whatever the main process does, which may be collecting garbage.
+raised_anywhere = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@raised_anywhere
 @pytest.mark.parametrize(
     ("how", "error", "message"),
     [
@@ -183,6 +189,44 @@ def test_a_worker_that_fails_ends_the_others(how, error, message):
     assert {*active_children()} <= before
     assert time.monotonic() - start < 60
     assert list(load(range(3), workers=1, pin=False, batch_size=1)) == [0, 1, 2]  # and torch's handler is back
+
+
+class LostBatch:
+    """Fails when the main process receives it, as a tensor does whose worker was killed meanwhile."""
+
+    def __reduce__(self):
+        return lose, ()
+
+
+def lose():
+    raise ConnectionResetError("Connection reset by peer")
+
+
+class LosingDataset(Dataset):
+    """Its sample 1 is lost; a second later its worker is killed, or not."""
+
+    def __init__(self, *, killed):
+        self.killed = killed
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        if index == 1 and self.killed:
+            threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return LostBatch() if index == 1 else index
+
+
+@raised_anywhere
+def test_a_worker_killed_while_it_hands_over_a_batch():
+    with pytest.raises(WorkerDiedError, match=r"worker \d+ (exited|is killed).*memory ran out"):
+        list(load(LosingDataset(killed=True), workers=2, pin=False, batch_size=None))
+
+
+def test_a_lost_connection_of_living_workers_is_not_their_death(monkeypatch):
+    monkeypatch.setattr("scfs.data.loader.DEATH_SECONDS", 0.1)
+    with pytest.raises(ConnectionResetError):
+        list(load(LosingDataset(killed=False), workers=2, pin=False, batch_size=None))
 
 
 class OddSource(SceneSource):
