@@ -273,6 +273,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "adamw": {"optim.name": "adamw", "optim.lr": 0.002},
     "float32": {"optim.precision": "float32"},
     "batch 128": {"optim.batch_size": 128},
+    "no search": {"method.contrast": "dino"},
     "multi-layer, no search": {"method.contrast": "dino-multilayer"},
     "search layers 2 and 3": {"backbone.layers": ("layer2", "layer3")},
     "residual search heads": {"method.search_head": "residual", "method.search_bottleneck_dim": 64},
