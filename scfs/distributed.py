@@ -54,6 +54,8 @@ def choose_device(name: str) -> torch.device:
     """The device of this process: as named, or a GPU if there is one; under torchrun each takes its own."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda:") and (processes := local_world_size()) > 1:
+        raise UserError(f"Device '{name}' cannot be used by {processes} processes; use cuda, one GPU for each.")
     if name == "cuda" and world_size() > 1:
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
@@ -87,7 +89,7 @@ def process_group(device: torch.device) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if isinstance(error, UserError) or LOST.search(str(error)) is None:
+        if LOST.search(str(error)) is None:
             raise
         raise UserError(
             f"Another process has ended, or did not answer within {timeout.total_seconds():g} seconds "
@@ -223,14 +225,6 @@ def per_process(total: int, setting: str) -> int:
     return total // count
 
 
-def usable_batch_size(setting: int, num_images: int) -> int:
-    """The batch size as set, which must be divisible by the world size; with fewer images, the largest possible."""
-    if setting > num_images:
-        return num_images // world_size() * world_size()
-    per_process(setting, "batch_size")
-    return setting
-
-
 def parallel(module: nn.Module, device: torch.device) -> nn.Module:
     """The module, with gradients averaged over processes after each backward pass."""
     if world_size() == 1:
@@ -306,11 +300,8 @@ class CpuSyncBatchNorm(_BatchNorm):
         return (out if self.bias is None else out + self.bias.view(shape)).to(input.dtype)
 
     def _track(self, mean: Tensor, variance: Tensor) -> None:
-        if not self.track_running_stats:
-            return
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return  # they are not tracked
         self.num_batches_tracked += 1
         weight = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean, weight)

@@ -18,6 +18,7 @@ from scfs import distributed
 from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.errors import UserError
+from scfs.evaluate.sharding import usable_batch_size
 from scfs.pretraining.build import build_method
 from scfs.pretraining.step import PretrainLearner, schedule_at
 from scfs.recipe import check
@@ -139,7 +140,7 @@ def helpers_of_two() -> dict[str, object]:
         "gradient": refused(lambda: check_step(1.0, broken if own else whole)),
         "finite": refused(lambda: check_step(1.0, whole)),
         "refused": refused(lambda: distributed.per_process(5, "optim.batch_size")),
-        "batches": [distributed.usable_batch_size(100, 5), distributed.usable_batch_size(4, 5)],
+        "batches": [usable_batch_size(100, 5), usable_batch_size(4, 5)],
         "total": distributed.sum_counts(True, distributed.rank() + 2),
         "gather": distributed.gather(distributed.rank()),
         "eval": norm.eval()(torch.ones(3, 2)).tolist(),
@@ -206,3 +207,10 @@ def test_recomputing_changes_nothing():
     plain, again = (learn({"run.gradient_checkpointing": switch}) for switch in (False, True))
     for name, value in plain.items():
         torch.testing.assert_close(again[name], value, rtol=1e-12, atol=1e-12, msg=name)
+
+
+def test_processes_do_not_share_a_gpu(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="cannot be used by 2 processes; use cuda, one GPU for each"):
+        distributed.choose_device("cuda:0")

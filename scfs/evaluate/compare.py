@@ -1,4 +1,5 @@
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,7 +92,9 @@ def latest(run: Path) -> Scores:
     if not _is_run(run):
         raise UserError(f"{run} is not a run folder; give folders that scfs pretrain made.")
     if not (results := read_results(run)):
-        raise UserError(f"{run} has no results yet; score it first, for example: scfs knn {run} --data FOLDER.")
+        raise UserError(
+            f"{run} has no results yet; score it first, for example: scfs knn {shlex.quote(str(run))} --data FOLDER."
+        )
     return {
         Measure(result.evaluation, result.data, result.protocol, metric.name): metric
         for result in results

@@ -21,6 +21,7 @@ from scfs.errors import UserError
 from scfs.evaluate.embed_parts import embed_in_parts
 from scfs.evaluate.feature_files import check_out, write_features
 from scfs.evaluate.features import extract_readable, whole
+from scfs.evaluate.own_data import own_data
 from scfs.evaluate.settings import Embed
 from scfs.training.cpu import cpu_setup
 
@@ -47,8 +48,9 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     in_parts = out is not None and (out.suffix == "" or out.is_dir())
     if in_parts and settings.query:
         raise UserError(f"--query cannot be answered while {out} is written as a folder; use two commands.")
-    query = _read_query(settings.query) if settings.query else None
-    source = open_all(data)
+    max_pixels = own_data(target).max_pixels
+    query = _read_query(settings.query, max_pixels) if settings.query else None
+    source = open_all(data, max_pixels=max_pixels)
     if out is not None and not in_parts:
         check_out(out, (source.name(i) for i in range(len(source))))
     device = choose_device(settings.device)
@@ -106,9 +108,9 @@ def embed_image(backbone: Backbone, image: Image.Image, size: int) -> Tensor:
     return pooled[0].float().cpu()
 
 
-def _read_query(query: str) -> Image.Image:
+def _read_query(query: str, max_pixels: int) -> Image.Image:
     try:
-        return decode(Path(query).expanduser())
+        return decode(Path(query).expanduser(), max_pixels=max_pixels)
     except Unreadable as error:
         raise UserError(f"{error}; give --query an image file.") from None
 

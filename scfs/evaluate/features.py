@@ -10,8 +10,9 @@ from scfs.data.loader import CentreViews, centre_loader, num_workers
 from scfs.data.sources import Source
 from scfs.data.unreadable import refuse_unreadable, show_left_out
 from scfs.data.views import normalize
-from scfs.distributed import gather, gathered_blocks, rank, sum_counts, world_size
+from scfs.distributed import gather, gathered_blocks, sum_counts, world_size
 from scfs.errors import UserError
+from scfs.evaluate.sharding import shard_of
 
 BLOCK = 8192  # rows of each process that are exchanged at a time
 
@@ -51,15 +52,15 @@ def extract(
     Each process computes and keeps the features of its shard of the images, on its device if they fit there; `whole`
     has all of them. Too many unreadable images are an error, unless there is no limit.
     """
-    if len(source) < world_size():
-        raise UserError(f"{len(source)} images cannot be split over {world_size()} processes; start fewer.")
-    shard, pin = range(rank(), len(source), world_size()), device.type == "cuda"
+    shard, pin = shard_of(len(source)), device.type == "cuda"
     batches = centre_loader(source, size, shard, batch_size=batch_size, workers=workers, pin=pin)
     was_training = {module: module.training for module in backbone.modules()}
     backbone.eval()
-    found, damaged = _extract_shard(backbone, batches, len(shard), device, on_batch)
-    for module, training in was_training.items():
-        module.training = training
+    try:
+        found, damaged = _extract_shard(backbone, batches, len(shard), device, on_batch)
+    finally:
+        for module, training in was_training.items():
+            module.training = training
     unreadable = [problem for each in gather(found.unreadable) for problem in each]
     if limit_unreadable:
         refuse_unreadable(unreadable, len(source))
@@ -117,7 +118,7 @@ def extract_with_progress(
     """
     count = num_workers(workers, device)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("features", total=sum(len(range(rank(), len(s), world_size())) for s in sources))
+        task = progress.add_task("features", total=sum(len(shard_of(len(source))) for source in sources))
         found = [
             extract(
                 backbone,

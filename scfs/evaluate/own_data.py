@@ -1,61 +1,81 @@
-from typing import TypeVar
+"""Which images a command uses: those it is given, or else those that the run was trained on."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from rich.console import Console
 
-from scfs.data.sources import has_objects, open_train
+from scfs.config import DataSettings
+from scfs.data.sources import Source, has_objects, is_segmented, open_train
 from scfs.errors import UserError
-from scfs.evaluate.settings import Evaluation, Target
-from scfs.recipe import read_toml
+from scfs.evaluate.settings import Evaluation
+from scfs.recipe import check, read_toml
 from scfs.runs.layout import SETTINGS
 from scfs.runs.results import run_of
 
 AnyEvaluation = TypeVar("AnyEvaluation", bound=Evaluation)
-AnyTarget = TypeVar("AnyTarget", bound=Target)
+
+
+class Needs(NamedTuple):
+    """What a command needs of the images it uses."""
+
+    what: str
+    remedy: str  # if a run's own images do not have it
+    are_met: Callable[[DataSettings], bool]
+
+
+def _open_train(data: DataSettings) -> Source:
+    return open_train(data.source, classes=data.classes)
+
+
+_ANNOTATED = "give images with --data: scenes, voc:DIR or coco:DIR"
+IMAGES = Needs("images", "give images with --data", lambda data: len(_open_train(data)) > 0)
+LABELS = Needs(
+    "labels",
+    "give labelled images with --data, such as a folder of class folders",
+    lambda data: len(_open_train(data).classes) > 0,
+)
+BOXES = Needs("boxes", _ANNOTATED, lambda data: has_objects(data.source))
+LABEL_MAPS = Needs("label maps", _ANNOTATED, lambda data: is_segmented(data.source))
+
+
+def choose_data(target: str, given: str, console: Console, *, classes: str = "", needs: Needs = IMAGES) -> DataSettings:
+    """The images that are given or, if none are, the run's own, with its class list unless `classes` is another.
+
+    The run's limit of pixels applies to both.
+    """
+    own = own_data(target)
+    if given:
+        return own.model_copy(update={"source": given, "classes": classes})
+    if not own.source:
+        raise UserError(f"{target} is not a run with its own images; {needs.remedy}.")
+    own = own.model_copy(update={"classes": classes or own.classes})
+    try:
+        are_met = needs.are_met(own)
+    except UserError as error:
+        reason = str(error).partition(";")[0].rstrip(".")
+        raise UserError(f"{reason}, where the images of {target} were; {needs.remedy}.") from None
+    if not are_met:
+        raise UserError(f"{target} was trained on {own.source}, which has no {needs.what}; {needs.remedy}.")
+    note = f"No --data given: using the run's own images, {own.source}."
+    console.print(note, highlight=False, markup=False, soft_wrap=True)
+    return own
 
 
 def with_data(target: str, settings: AnyEvaluation, console: Console) -> AnyEvaluation:
     """The settings with the run's own images where none are given; these need labels. Weights alone have no images."""
-    source, classes = ("", "") if settings.data else own_data(target)
-    if not source:
+    if not settings.data and not own_data(target).source:
         return settings
-    classes = settings.classes or classes
-    try:
-        has_labels = bool(open_train(source, classes=classes).classes)
-    except UserError as error:
-        reason = str(error).partition(";")[0].rstrip(".")
-        raise UserError(f"{reason}, where the images of {target} were; give labelled images with --data.") from None
-    if not has_labels:
-        raise UserError(
-            f"{target} was trained on {source}, which has no labels; give labelled images with --data, such as a "
-            "folder of class folders."
-        )
-    show_own(source, console)
-    return settings.model_copy(update={"data": source, "classes": classes})
+    data = choose_data(target, settings.data, console, classes=settings.classes, needs=LABELS)
+    return settings.model_copy(update={"data": data.source, "classes": data.classes})
 
 
-def with_annotated_data(target: str, settings: AnyTarget, console: Console) -> AnyTarget:
-    """The settings with the run's own images where none are given; these need boxes."""
-    if settings.data:
-        return settings
-    source, _ = own_data(target)
-    if not has_objects(source):
-        where = f"{source}, which has no boxes" if source else "images that are not known"
-        raise UserError(f"{target} was trained on {where}; give images with --data: scenes, voc:DIR or coco:DIR.")
-    show_own(source, console)
-    return settings.model_copy(update={"data": source})
-
-
-def own_data(target: str) -> tuple[str, str]:
-    """The source of the images that a run was trained on, and its class list; empty for weights alone."""
+def own_data(target: str) -> DataSettings:
+    """The images that a run was trained on, its class list and its limit of pixels; weights alone have no source."""
     run = run_of(target)
     values = {} if run is None else read_toml(run / SETTINGS)
+    data = values.get("data", {})
     for task in ("finetune", "detect"):
         if task in values:
-            return values[task].get("data", ""), values[task].get("classes", "")
-    data = values.get("data", {})
-    return data.get("source", ""), data.get("classes", "")
-
-
-def show_own(source: str, console: Console) -> None:
-    """Print that a run's own images are used."""
-    console.print(f"No --data given: using the run's own images, {source}.", highlight=False, soft_wrap=True)
+            data |= {"source": values[task].get("data", ""), "classes": values[task].get("classes", "")}
+    return check(DataSettings, {name: data[name] for name in ("source", "classes", "max_megapixels") if name in data})

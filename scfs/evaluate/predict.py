@@ -14,6 +14,7 @@ from scfs.distributed import choose_device, gather_rows, is_rank_zero, process_g
 from scfs.evaluate.detect.predicting import predict_objects
 from scfs.evaluate.features import extract_readable
 from scfs.evaluate.linear.features import ProbeFeatures
+from scfs.evaluate.own_data import own_data
 from scfs.evaluate.settings import Predict
 from scfs.evaluate.trained_classifier import find_classifier
 from scfs.evaluate.training_folder import task_settings
@@ -52,7 +53,7 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
     device = choose_device(settings.device)
     with process_group(device), cpu_setup(device):
         classifier = find_classifier(run, network=settings.network)
-        source, probe = open_all(images), classifier.probe
+        source, probe = open_all(images, max_pixels=own_data(run).max_pixels), classifier.probe
         found = extract_readable(
             ProbeFeatures(classifier.backbone.to(device), probe.blocks).eval(),
             source,

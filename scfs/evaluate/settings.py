@@ -12,11 +12,11 @@ ARCHITECTURE = "timm model of another project's weights; empty: common ones are 
 class Target(Settings):
     """Settings of whatever scores a backbone."""
 
-    data: str = ""
+    data: str = Field("", description="images to score on")
     backbone: str = Field("", description=ARCHITECTURE)
-    network: Literal["teacher", "student"] = "teacher"
-    workers: Count | Auto = "auto"
-    device: str = "auto"
+    network: Literal["teacher", "student"] = Field("teacher", description="network of a run to use")
+    workers: Count | Auto = Field("auto", description="data loader workers; auto: as in pre-training")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if available")
     seed: Seed = Field(0, description="seed of everything random: held-out images, order, crops, random weights")
 
 
@@ -28,16 +28,16 @@ class Evaluation(Target):
     )
     classes: str = Field("", description="file naming the class folders to use, one per line; empty: all")
     size: Side | Auto = Field("auto", description="side of the evaluated centre crop; auto: as in training, or 224")
-    batch_size: Positive = 128
+    batch_size: Positive = Field(128, description="images per forward pass")
 
 
 class Predict(Settings):
     """How a trained classifier or detector is applied."""
 
-    network: Literal["teacher", "student"] = "teacher"
-    batch_size: Positive = 128
-    workers: Count | Auto = "auto"
-    device: str = "auto"
+    network: Literal["teacher", "student"] = Field("teacher", description="network of a run to use")
+    batch_size: Positive = Field(128, description="images per forward pass")
+    workers: Count | Auto = Field("auto", description="data loader workers; auto: as in pre-training")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if available")
     show: Count = Field(8, description="images to draw beside a detector's OUT.json, with what was found in them")
 
 
@@ -47,11 +47,11 @@ class Embed(Settings):
     query: str = Field("", description="an image file: print the images most similar to it")
     nearest: Count = Field(0, description="how many of them; used with query")
     backbone: str = Field("", description=ARCHITECTURE)
-    network: Literal["teacher", "student"] = "teacher"
+    network: Literal["teacher", "student"] = Field("teacher", description="network of a run to use")
     size: Side | Auto = Field("auto", description="side of the embedded centre crop; auto: as in training, or 224")
-    batch_size: Positive = 128
-    workers: Count | Auto = "auto"
-    device: str = "auto"
+    batch_size: Positive = Field(128, description="images per forward pass")
+    workers: Count | Auto = Field("auto", description="data loader workers; auto: as in pre-training")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if available")
     seed: Seed = Field(0, description="seed of random weights, for random:NAME")
 
     @model_validator(mode="after")
@@ -67,5 +67,5 @@ class Export(Settings):
     to: Literal["auto", "timm", "torchvision", "safetensors", "torch", "detectron2", "onnx", "transformers"] = Field(
         "auto", description="the format; auto: by OUT's suffix"
     )
-    network: Literal["teacher", "student"] = "teacher"
+    network: Literal["teacher", "student"] = Field("teacher", description="network of a run to use")
     backbone: str = Field("", description=ARCHITECTURE)

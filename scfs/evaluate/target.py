@@ -13,6 +13,7 @@ from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
 from scfs.evaluate.features import Extracted, extract_with_progress
 from scfs.evaluate.knn.layers import LayerFeatures
+from scfs.evaluate.own_data import own_data
 from scfs.evaluate.settings import Evaluation, Target
 from scfs.runs.files import digest_of
 from scfs.runs.layout import environment
@@ -121,7 +122,7 @@ def open_eval_target(target: str, settings: Evaluation, device: torch.device, co
     loaded = load_evaluated(target, settings)
     if not settings.data:
         raise UserError(f"{target} is not a run with its own images; give labelled images with --data.")
-    train, val = open_labelled(settings.data, classes=settings.classes)
+    train, val = open_labelled(settings.data, classes=settings.classes, max_pixels=own_data(target).max_pixels)
     size = loaded.evaluated_size(settings.size)
     show_report(loaded, console)
     return EvalTarget(target, loaded.backbone.to(device), size, train, val, device)

@@ -1,5 +1,6 @@
 """Which trained classifier `scfs predict` uses: the newest linear probe or fine-tuned network of a run."""
 
+import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -32,16 +33,19 @@ def find_classifier(target: str, *, network: str = "teacher") -> TrainedClassifi
     """The newest classifier trained on the weights of a run or checkpoint, by file time; or the one that is given."""
     if (folder := run_of(target)) is None:
         raise UserError(f"{target} is not a run folder; give one that scfs linear has trained a probe for.")
-    given = Path(target)
+    given = Path(target).expanduser()
     is_probe = given in probe_files(folder)
-    backbone = load_backbone(str(folder) if is_probe else target, network=network).backbone
+    backbone = _probed(given, folder, network) if is_probe else load_backbone(target, network=network).backbone
     weights = fingerprint(backbone)
     candidates = [given] if is_probe else [folder / LAST, *_fine_tuned(folder), *probe_files(folder)]
     fitting = [path for path in candidates if path.exists() and _weights_of(path, folder) == weights]
     if not fitting:
         num_others = sum(path in probe_files(folder) for path in candidates)
         known = f"; {num_others} were trained on other weights (another checkpoint or --network)" if num_others else ""
-        raise UserError(f"{folder} has no trained probe{known}; train one with: scfs linear {folder} --data FOLDER.")
+        raise UserError(
+            f"{folder} has no trained probe{known}; train one with: scfs linear {shlex.quote(str(folder))} "
+            "--data FOLDER."
+        )
     *others, path = sorted(fitting, key=lambda path: path.stat().st_mtime_ns)  # stable: of equal times the last
     if path.parent != folder:
         backbone = load_backbone(str(path)).backbone
@@ -49,6 +53,16 @@ def find_classifier(target: str, *, network: str = "teacher") -> TrainedClassifi
     if probe is None or probe.weights != fingerprint(backbone):
         raise UserError(f"{path} does not hold the classifier of its own network; use another copy of it.")
     return TrainedClassifier(path, backbone, probe, others)
+
+
+def _probed(probe: Path, folder: Path, network: str) -> Backbone:
+    """The backbone that a probe was trained on: of the run's last checkpoint, or of one that was kept."""
+    weights = _weights_of(probe, folder)
+    for checkpoint in sorted(folder.glob("epoch_*.pt")):
+        backbone = load_backbone(str(checkpoint), network=network).backbone
+        if fingerprint(backbone) == weights:
+            return backbone
+    return load_backbone(str(folder), network=network).backbone
 
 
 def _fine_tuned(folder: Path) -> list[Path]:

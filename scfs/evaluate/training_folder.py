@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from scfs.errors import UserError
+from scfs.evaluate.own_data import own_data
 from scfs.recipe import read_toml
 from scfs.runs import layout
 from scfs.runs.results import run_of
@@ -24,7 +25,8 @@ def open_folder(task: str, target: str, out: str, settings: dict[str, Any]) -> P
                 folder.mkdir(parents=True)
             except OSError as error:
                 raise UserError(f"Cannot create {folder}: {error.strerror}; choose another --out.") from None
-            layout.write_settings(folder, {task: settings})
+            limit = own_data(target).max_megapixels  # for those who use the folder as a run
+            layout.write_settings(folder, {task: settings, "data": {"max_megapixels": limit}})
             return folder
         if not (folder / layout.LAST).exists() and _settings(folder, task) == _without_free(settings):
             return folder

@@ -101,6 +101,15 @@ def test_from_scratch_ignores_the_weights(scfs, trained, photos, tmp_path):
     assert all(torch.equal(scratch[name], random[name]) for name in scratch)
 
 
+def test_only_weights_that_are_used_are_reported(scfs, trained, photos, tmp_path):
+    weights = tmp_path / "backbone.safetensors"
+    assert scfs("export", trained, weights)[0] == 0
+    for start in ("weights", "scratch"):
+        code, out, err = scfs("finetune", weights, "--data", photos, "--from", start, "--out", tmp_path / start, *ONE)
+        assert code == 0, err
+        assert ("Loaded" in out) == (start == "weights")
+
+
 def test_rate_and_weight_decay_are_chosen_on_held_out_images(scfs, trained, photos):
     grid = ("--rates", 1e-6, 0.1, "--weight_decays", 0, 0.001, "--held_out", 0.3)
     code, out, err = scfs("finetune", trained, "--data", photos, *QUICK[:-2], *grid)

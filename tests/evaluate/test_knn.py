@@ -3,10 +3,13 @@ from importlib import metadata
 
 import pytest
 import torch
+from torch import nn
 
+from scfs.data.sources import open_labelled
+from scfs.errors import UserError
 from scfs.evaluate import features
 from scfs.evaluate.accuracy import Accuracy
-from scfs.evaluate.features import LabelledFeatures, effective_rank
+from scfs.evaluate.features import LabelledFeatures, effective_rank, extract
 from scfs.evaluate.knn.neighbours import knn_accuracy, nearest
 from scfs.runs import checkpoint
 from scfs.runs.metric import by_name
@@ -178,3 +181,15 @@ def test_all_cores_are_used_under_torchrun(scfs, trained, photos, tmp_path, monk
     assert code == 0, err
     assert {*threads} == {2}
     assert torch.get_num_threads() == 1
+
+
+def test_a_failed_pass_leaves_the_training_mode_as_it_was():
+    class Failing(nn.Module):
+        def forward(self, _):
+            raise UserError("no")
+
+    network = Failing().train()
+    source, _ = open_labelled("scenes:12,8")
+    with pytest.raises(UserError, match="no"):
+        extract(network, source, size=32, batch_size=4, workers=0, device=torch.device("cpu"))
+    assert network.training

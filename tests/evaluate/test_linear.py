@@ -4,10 +4,12 @@ import os
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from scfs.data.selection import hold_out
 from scfs.data.sources import read_folder
 from scfs.errors import UserError
+from scfs.evaluate.accuracy import Accuracy
 from scfs.evaluate.linear.probes import Batch, ProbeLearner, Probes
 from scfs.evaluate.linear.settings import Linear
 from scfs.evaluate.trained_classifier import find_classifier
@@ -55,6 +57,26 @@ def test_the_rate_is_chosen_without_test_images():
     features, labels = torch.eye(2).repeat(4, 1), torch.tensor([0, 1] * 4)
     assert probes.best_rate(features, labels) == 1
     assert [accuracy.top1 for accuracy in probes.accuracies(features, labels)] == [0.5, 0.5, 1.0]
+
+
+def test_many_images_are_classified_in_chunks(monkeypatch):
+    probes, features, labels = Probes(5, 3, (0.1,)), torch.randn(10, 5), torch.randint(3, (10,))
+    whole = [probes.accuracies(features, labels), probes.predicted(0, features).tolist()]
+    monkeypatch.setattr("scfs.evaluate.linear.probes.CHUNK", 4)
+    assert [probes.accuracies(features, labels), probes.predicted(0, features).tolist()] == whole
+    assert whole[1] == probes.logits(features)[1].argmax(dim=-1).tolist()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_features_that_do_not_fit_on_a_gpu_are_classified_there(monkeypatch, device):
+    """Tried on CUDA tensors without values, of which there is no accuracy."""
+    monkeypatch.setattr(Accuracy, "of", lambda hits: Accuracy(0.5, float(len(hits))))
+    with FakeTensorMode(), torch.device("cuda"):
+        probes = Probes(5, 3, (0.1, 1.0))
+        features, labels = torch.empty(10, 5, device=device), torch.empty(10, device=device, dtype=torch.long)
+        assert probes.best_rate(features, labels) == 0
+        assert [each.top5 for each in probes.accuracies(features, labels)] == [10, 10]
+        assert probes.predicted(0, features).shape == (10,)
 
 
 @pytest.mark.parametrize("cached", ["true", "false"])

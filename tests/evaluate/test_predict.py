@@ -90,6 +90,18 @@ def test_the_newest_classifier_is_used_and_named(scfs, probed, photos, tmp_path)
     assert labels_in(tmp_path / "newest.csv") == {"linear"}
 
 
+def test_a_probe_of_a_kept_checkpoint(scfs, tiny_recipe, photos, tmp_path):
+    run = tmp_path / "run"
+    assert scfs("pretrain", tiny_recipe, "--run.folder", run, "--run.keep_every_epochs", 1)[0] == 0
+    kept = run / "epoch_0001.pt"
+    probe = constant_probe(kept, "kept")
+    save_probe(run, probe)
+    for target in (kept, run / "linear.pt"):
+        code, _, err = scfs("predict", target, photos, out := tmp_path / f"{target.stem}.csv")
+        assert code == 0, err
+        assert labels_in(out) == {"kept"}
+
+
 @pytest.mark.parametrize("settings", [{"start": "scratch"}, {"weights": "of another checkpoint"}])
 def test_a_network_fine_tuned_from_other_weights_is_not_used(scfs, probed, photos, tmp_path, settings):
     add_fine_tuned(probed, **settings)

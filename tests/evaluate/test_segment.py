@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import scfs as package
 from scfs.backbones import Backbone, Loaded, load_backbone
@@ -166,8 +167,23 @@ def test_every_image_gives_about_the_same_to_the_memory(num_images):
     builder = MemoryBuilder(num_classes=4, num_images=num_images, limit=10, seed=0)
     for index in range(num_images):
         builder.add(index, torch.randn(5, 4, 4), label_map(index, (9, 9), void=0))
-    assert builder.build().features.shape == (10, 5)
+    assert builder.build(torch.device("cpu")).features.shape == (10, 5)
     assert {len(rows.features) for rows in builder.rows.values()} <= {10 // num_images, 10 // num_images + 1}
+
+
+def test_neighbours_vote_on_a_gpu(monkeypatch):
+    """Tried on CUDA tensors without values: how many keys are selected is unknown there, so it is k."""
+    monkeypatch.setattr(
+        "scfs.evaluate.knn.neighbours._selected",
+        lambda values, _: (values.new_empty(values.shape[1], 3), values.new_empty(values.shape[1], 3).long()),
+    )
+    builder, cuda = MemoryBuilder(num_classes=4, num_images=2, limit=10, seed=0), torch.device("cuda")
+    for index in range(2):
+        builder.add(index, torch.randn(5, 4, 4), label_map(index, (9, 9)))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        votes = builder.build(cuda).votes(torch.empty(2, 5, 4, 4, device=cuda), k=3, temperature=0.1)
+    assert votes.device.type == "cuda"
+    assert votes.shape == (2, 4, 4, 4)
 
 
 # Without a backbone
@@ -192,7 +208,7 @@ def classifiers(maps, labels, k=5):
     )
     for index, (each, truth) in enumerate(zip(maps, labels, strict=True)):
         builder.add(index, each, truth)
-    memory = builder.build()
+    memory = builder.build(maps.device)
     statistics.add(maps)
     layer = LinearLayer(*statistics.build(), 4)
     learner = LayerLearner(layer, lr=1.0, total_steps=60, alone=True)
@@ -421,7 +437,7 @@ def test_from_python():
     ("flags", "words"),
     [
         (("--data", "somewhere"), ("'somewhere' has no label maps",)),
-        ((), ("has no own images with label maps", "--data scenes")),
+        ((), ("is not a run with its own images", "--data: scenes")),
         (("--data", "scenes:8,4", "--layers", "layer9"), ("has no layer 'layer9'; it has", "layer4")),
         (("--data", "scenes:8,4", "--out", "x.png"), ("--out x.png", "--show")),
         (("--data", "scenes:8,4", "--show", 1, "--out", "x.txt"), ("--out x.txt", "ends with .png")),
@@ -430,6 +446,15 @@ def test_from_python():
 )
 def test_mistakes(scfs, flags, words):
     assert refused(scfs("segment", "random:resnet10_half", *flags), *words)
+
+
+def test_a_picture_is_not_overwritten(scfs, tmp_path):
+    picture = tmp_path / "mine.png"
+    picture.write_bytes(b"mine")
+    answer = scfs("segment", "random:resnet10_half", "--data", "scenes:8,4", *COMMON, "--show", 1, "--out", picture)
+    assert refused(answer, "mine.png exists and is not overwritten")
+    assert answer[1] == ""  # before any work
+    assert picture.read_bytes() == b"mine"
 
 
 def test_weights_that_are_not_finite(scfs, monkeypatch):

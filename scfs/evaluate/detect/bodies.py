@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from timm.layers.norm import LayerNorm2d
 from timm.models.resnet import ResNet
@@ -11,6 +12,7 @@ from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastL
 
 from scfs.backbones import Backbone
 from scfs.errors import UserError
+from scfs.preprocessing import USUAL_SIZE
 
 # B images, R regions, C channels, H W map height and width
 
@@ -126,10 +128,20 @@ def split_c4(backbone: Backbone) -> tuple[C4Body, C4Head]:
 
 
 def pyramid_body(backbone: Backbone, channels: int) -> PyramidBody | TransformerBody:
-    """The stages of a network, or a plain transformer, with a feature pyramid."""
+    """The stages of a network, or a plain transformer, with a feature pyramid.
+
+    What no map depends on, such as a norm before the classifier, is frozen: DDP waits for the gradients of all else.
+    """
     reductions = {entry["reduction"] for entry in backbone.net.feature_info}
-    body = TransformerBody if len(reductions) == 1 else PyramidBody
-    return body(backbone, channels)
+    build = TransformerBody if len(reductions) == 1 else PyramidBody
+    body = build(backbone, channels)
+    with torch.device("meta"):
+        twin = build(Backbone(backbone.name, backbone.layers), channels)
+        maps = twin(torch.empty(2, 3, USUAL_SIZE, USUAL_SIZE))
+    torch.stack([each.sum() for each in maps.values()]).sum().backward()
+    for parameter, tried in zip(body.parameters(), twin.parameters(), strict=True):
+        parameter.requires_grad_(tried.grad is not None)
+    return body
 
 
 def body_state(body: nn.Module, head: nn.Module | None) -> dict[str, Tensor]:

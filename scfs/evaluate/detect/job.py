@@ -8,7 +8,8 @@ from rich.console import Console
 
 from scfs import distributed
 from scfs.backbones import Backbone
-from scfs.data.annotations import AnnotatedSubset
+from scfs.config import DataSettings
+from scfs.data.annotations import AnnotatedSubset, with_objects
 from scfs.data.sources import AnnotatedSource, open_annotated
 from scfs.data.unreadable import refuse_unreadable, show_left_out
 from scfs.evaluate.detect.coco_metrics import coco_metrics
@@ -20,7 +21,7 @@ from scfs.evaluate.detect.scoring import Found, find_objects
 from scfs.evaluate.detect.settings import Detect
 from scfs.evaluate.detect.training import plan_training, train_detector
 from scfs.evaluate.detect.voc_metrics import voc_metrics
-from scfs.evaluate.own_data import with_annotated_data
+from scfs.evaluate.own_data import BOXES, choose_data
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import EvalTarget, load_evaluated, show_report
 from scfs.evaluate.training_folder import open_folder
@@ -40,11 +41,13 @@ def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
     with distributed.process_group(device), cpu_setup(device):
         recorded_in = results_folder(target, console) if settings.start == "weights" else None
-        settings = with_annotated_data(target, settings, console)
-        train, val = _open_data(settings, console)
+        data = choose_data(target, settings.data, console, needs=BOXES)
+        settings = settings.model_copy(update={"data": data.source})
+        train, val = _open_data(data, console)
         backbone = _open_backbone(target, settings, console)
         spec = resolve_spec(settings, train, backbone)
-        plan_training(settings, len(train))  # so that bad input is refused now
+        trained_on = with_objects(train)
+        plan_training(settings, len(trained_on))  # so that bad input is refused now
         eval_target = EvalTarget(target, backbone, spec.sizes[-1], train, val, device)
         work = _work(eval_target, spec, settings)
         folder = Path(distributed.on_rank_zero(lambda: str(open_folder("detect", target, settings.out, work))))
@@ -52,7 +55,7 @@ def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
         files = TrainingFiles(folder / "state.pt", folder, work)
         torch.manual_seed(settings.seed)
         detector = train_detector(
-            build_detector(backbone, spec), spec, train, settings, device=device, files=files, console=console
+            build_detector(backbone, spec), spec, trained_on, settings, device=device, files=files, console=console
         )
         found = find_objects(detector, val, workers=settings.workers, device=device, console=console)
         scored = _readable(val, found, console)
@@ -75,8 +78,8 @@ def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
     return metrics
 
 
-def _open_data(settings: Detect, console: Console) -> tuple[AnnotatedSource, AnnotatedSource]:
-    train, val = open_annotated(settings.data)
+def _open_data(data: DataSettings, console: Console) -> tuple[AnnotatedSource, AnnotatedSource]:
+    train, val = open_annotated(data.source, max_pixels=data.max_pixels)
     for note in dict.fromkeys((*train.notes, *val.notes)):
         console.print(note, style="yellow", highlight=False, soft_wrap=True, markup=False)
     return train, val

@@ -13,6 +13,7 @@ from scfs.evaluate.detect.detections import Detections, as_coco
 from scfs.evaluate.detect.detector_file import TrainedDetector, read_detector
 from scfs.evaluate.detect.pictures import draw_found
 from scfs.evaluate.detect.scoring import Found, find_objects
+from scfs.evaluate.own_data import own_data
 from scfs.evaluate.settings import Predict
 from scfs.runs.files import check_new, write_new
 from scfs.training.cpu import cpu_setup
@@ -33,7 +34,8 @@ def predict_objects(folder: Path, images: str, out: Path | None, settings: Predi
             check_new(path)
     device = choose_device(settings.device)
     with process_group(device), cpu_setup(device):
-        trained, source = read_detector(folder), open_all(images)
+        trained = read_detector(folder)
+        source = open_all(images, max_pixels=own_data(str(folder)).max_pixels)
         found = find_objects(
             trained.detector.to(device), source, workers=settings.workers, device=device, console=console
         )

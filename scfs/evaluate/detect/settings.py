@@ -2,7 +2,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from scfs.config import Auto, Count, Epochs, Positive, PrecisionName, Side, as_names
+from scfs.config import Auto, Count, Epochs, NewPath, Positive, PrecisionName, Side, as_names
 from scfs.errors import UserError
 from scfs.evaluate.detect.names import DetectorName
 from scfs.evaluate.settings import Target
@@ -20,14 +20,14 @@ class Detect(Target):
     detector: DetectorName | Auto = Field(
         "auto", description="auto: mask-rcnn-fpn if the data have masks, otherwise faster-rcnn-fpn"
     )
-    epochs: Epochs = 12
+    epochs: Epochs = Field(12, description="passes over the train images")
     steps: Count = Field(0, description="length in steps, instead of epochs; 0: by epochs")
     batch_size: Positive = Field(16, description="images per step, over all processes; at most all images")
     accumulate: Positive = Field(1, description="micro-batches per step: less memory, but batch norms of fewer images")
     lr: Annotated[float, Field(gt=0)] = Field(0.02, description="learning rate per 16 images")
     drops: Fractions = Field((2 / 3, 8 / 9), description="when the rate falls to a tenth, as fractions of the training")
     warmup_steps: Count | Auto = Field("auto", description="auto: 1000, but at most a tenth of the training")
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    weight_decay: Annotated[float, Field(ge=0)] = Field(1e-4, description="weight decay, except on biases and norms")
     clip_norm: Annotated[float, Field(gt=0)] | Literal["off"] = Field(
         "off", description="largest norm of all gradients together"
     )
@@ -48,7 +48,7 @@ class Detect(Target):
     )
     precision: PrecisionName = Field("float32", description="arithmetic of training; half precision by autocast")
     show: Count = Field(0, description="val images to draw, ground truth beside predictions")
-    out: str = Field("", description="folder for the detector; empty: detect, detect-2, ... in the run, or in runs")
+    out: NewPath = Field("", description="folder for the detector; empty: detect, detect-2, ... in the run, or in runs")
 
     @model_validator(mode="after")
     def _ascending(self) -> "Detect":

@@ -6,16 +6,16 @@ from rich.console import Console
 from torchvision.models.detection import FasterRCNN
 
 from scfs.data.annotated_loader import AnnotatedBatch, AnnotatedDataset, collate
-from scfs.data.annotations import with_objects
 from scfs.data.loader import training_batches
 from scfs.data.sources import AnnotatedSource
 from scfs.data.unreadable import show_replaced
-from scfs.distributed import per_process, usable_batch_size
+from scfs.distributed import per_process
 from scfs.errors import UserError
 from scfs.evaluate.detect.learner import DetectorLearner
 from scfs.evaluate.detect.models import DetectorSpec
 from scfs.evaluate.detect.plan import resolve_warmup
 from scfs.evaluate.detect.settings import Detect
+from scfs.evaluate.sharding import usable_batch_size
 from scfs.training.loop import TrainingPlan
 from scfs.training.resumable import TrainingFiles, fit
 from scfs.training.schedules import stepped
@@ -43,15 +43,14 @@ def plan_training(settings: Detect, num_images: int) -> TrainingPlan:
 def train_detector(
     detector: FasterRCNN,
     spec: DetectorSpec,
-    train: AnnotatedSource,
+    source: AnnotatedSource,
     settings: Detect,
     *,
     device: torch.device,
     files: TrainingFiles,
     console: Console,
 ) -> FasterRCNN:
-    """Train a detector on the images with objects, or resume its training."""
-    source = with_objects(train)
+    """Train a detector on images with objects, or resume its training."""
     plan = plan_training(settings, len(source))
     schedule = partial(
         stepped,

@@ -33,8 +33,9 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
     with distributed.process_group(device), cpu_setup(device):
         recorded_in = results_folder(target, console) if settings.start == "weights" else None
         settings = with_data(target, settings, console)
-        eval_target = open_eval_target(target, settings, device, console)
-        if settings.start == "scratch":
+        from_scratch = settings.start == "scratch"
+        eval_target = open_eval_target(target, settings, device, Console(quiet=True) if from_scratch else console)
+        if from_scratch:
             torch.manual_seed(settings.seed)
             eval_target = replace(
                 eval_target, backbone=Backbone(eval_target.backbone.name, eval_target.backbone.layers)

@@ -2,7 +2,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from scfs.config import Count, Epochs, Positive, PrecisionName, as_names, each_once
+from scfs.config import Count, Epochs, NewPath, Positive, PrecisionName, as_names, each_once
 from scfs.evaluate.settings import Evaluation, Rates
 
 
@@ -18,7 +18,7 @@ class Finetune(Evaluation):
     images: str = Field(
         "", description="file naming the images whose labels are used, as SimCLRv2's published lists do"
     )
-    epochs: Epochs = 60
+    epochs: Epochs = Field(60, description="passes over the labelled images")
     steps: Count = Field(0, description="length in steps, instead of epochs; 0: by epochs")
     batch_size: Positive = Field(256, description="images per step, over all processes; at most all images")
     rates: Rates = Field((0.003, 0.01, 0.03, 0.1), description="learning rates to try, per 256 images")
@@ -35,4 +35,6 @@ class Finetune(Evaluation):
         "auto", description="auto: mean per class for aircraft and pets, top-1 otherwise"
     )
     precision: PrecisionName = Field("float32", description="arithmetic; half precision by autocast")
-    out: str = Field("", description="folder for the network; empty: finetune, finetune-2, ... in the run, or in runs")
+    out: NewPath = Field(
+        "", description="folder for the network; empty: finetune, finetune-2, ... in the run, or in runs"
+    )

@@ -19,6 +19,7 @@ from scfs.evaluate.finetune.classifier import NOT_FINITE, Classifier, Classifier
 from scfs.evaluate.finetune.folder import read_grid, write_grid
 from scfs.evaluate.finetune.settings import Finetune
 from scfs.evaluate.knn.neighbours import ranked_hits
+from scfs.evaluate.sharding import usable_batch_size
 from scfs.evaluate.target import EvalTarget
 from scfs.training.gradients import NotFiniteError
 from scfs.training.loop import TrainingPlan
@@ -77,7 +78,7 @@ class Tuning:
 
     def batch_size(self, source: Source) -> int:
         """As set or, with fewer images, as many as split evenly over processes."""
-        batch_size = distributed.usable_batch_size(self.settings.batch_size, len(source))
+        batch_size = usable_batch_size(self.settings.batch_size, len(source))
         if batch_size < 2:
             raise UserError(f"{len(source)} labelled image is too few to train on; label more of them.")
         return batch_size

@@ -12,7 +12,7 @@ class Knn(Evaluation):
     k: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = Field(
         (10, 20, 100, 200), description="numbers of neighbours"
     )
-    temperature: Temperature = 0.07
+    temperature: Temperature = Field(0.07, description="of the votes: exp(cosine / temperature)")
     layers: Literal["final", "all"] = Field(
         "final", description="features to score; all: those of each search layer too"
     )

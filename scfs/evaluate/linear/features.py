@@ -8,7 +8,7 @@ from scfs.errors import UserError
 
 
 class ProbeFeatures(nn.Module):
-    """The input of a linear probe: the pooled feature or, for a ViT, the class tokens of its last blocks,."""
+    """The input of a linear probe: the pooled feature or, for a ViT, the class tokens of its last blocks."""
 
     def __init__(self, backbone: Backbone, blocks: int):
         super().__init__()

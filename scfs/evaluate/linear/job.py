@@ -1,10 +1,10 @@
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor
 
@@ -14,21 +14,45 @@ from scfs.data.selection import hold_out, split_by
 from scfs.data.unreadable import show_replaced
 from scfs.data.views import normalize
 from scfs.evaluate.confusion import confusion_details
-from scfs.evaluate.features import Extracted
+from scfs.evaluate.features import Extracted, LabelledFeatures
 from scfs.evaluate.linear.features import ProbeFeatures
 from scfs.evaluate.linear.probe_file import Probe, save_probe
 from scfs.evaluate.linear.probes import Batch, ProbeLearner, Probes
 from scfs.evaluate.linear.settings import Linear
 from scfs.evaluate.own_data import with_data
+from scfs.evaluate.sharding import usable_batch_size
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import EvalTarget, open_eval_target
 from scfs.runs.metric import Metric, as_json
-from scfs.runs.results import record, results_folder
+from scfs.runs.results import Result, record, results_folder
 from scfs.training.cpu import cpu_setup
 from scfs.training.loop import TrainingPlan
 from scfs.training.resumable import TrainingFiles, fit
 
 QUICK = "Quick variant: features of centre crops, computed once; the paper's protocol makes new crops in every epoch."
+
+
+class Scored(NamedTuple):
+    """Metrics on val images of the probes that saw all images, by learning rate."""
+
+    by_rate: dict[str, list[Metric]]
+    chosen: int  # the rate, by its index
+    confusion: dict[str, Any]  # of the probe that was chosen
+
+    @property
+    def best(self) -> str:
+        """The name of the chosen rate."""
+        return list(self.by_rate)[self.chosen]
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Those of the chosen rate."""
+        return self.by_rate[self.best]
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Everything else, for `results.json`."""
+        return {name: as_json(metrics) for name, metrics in self.by_rate.items()} | self.confusion
 
 
 def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
@@ -43,48 +67,31 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
         eval_target = open_eval_target(target, settings, device, console)
         if settings.cached:
             console.print(QUICK, highlight=False, soft_wrap=True)
-        held_out = hold_out(eval_target.train, settings.held_out, settings.seed)
+        held_out = torch.from_numpy(hold_out(eval_target.train, settings.held_out, settings.seed))
         network = ProbeFeatures(eval_target.backbone, settings.blocks).eval()
         files = eval_target.training_files("linear", settings, folder)
         # The backbone is frozen, so the features to score at the end can be computed now.
-        _, held_out_images = split_by(eval_target.train, held_out)
+        _, held_out_images = split_by(eval_target.train, held_out.numpy())
         sources = (eval_target.train if settings.cached else held_out_images, eval_target.val)
         seen, val = eval_target.extract(network, sources, settings, console)
-        probes = _train(eval_target, network, torch.from_numpy(held_out), seen, files, settings, console)
-        probes = probes.to(val.labelled.features.device)
-        # Of the readable images of this process.
-        rows = torch.from_numpy(held_out)[seen.indices.cpu()] if settings.cached else slice(None)
-        chosen = probes.best_rate(seen.labelled.features[rows], seen.labelled.labels[rows])
-        accuracies = probes.accuracies(*val.labelled)
-        weight, bias = probes.reported(chosen)
-        predictions = distributed.gather_rows(F.linear(val.labelled.features, weight, bias).argmax(dim=-1)).cpu()
-        labels = distributed.gather_rows(val.labelled.labels).cpu()
+        probes = _train(eval_target, network, held_out, seen, files, settings, console)
+        scored = _score(probes, _held_out(seen, held_out, settings), val.labelled, eval_target.classes)
         console.print(f"Linear probe on {settings.data} of {eval_target}", highlight=False, soft_wrap=True)
-        by_rate = {
-            f"rate {rate:g}": each.metrics(num_classes=len(eval_target.classes))
-            for rate, each in zip(settings.rates, accuracies, strict=True)
-        }
-        best = list(by_rate)[chosen]
-        console.print(metrics_table(by_rate))
-        console.print(f"{best}: chosen on held-out train images", highlight=False)
-
-        def save(folder: Path) -> None:
-            resolved, variant = eval_target.resolved(settings), "cached" if settings.cached else ""
-            details = {name: as_json(metrics) for name, metrics in by_rate.items()}
-            details |= confusion_details(predictions, labels, eval_target.classes)
-            result = eval_target.result(
-                "linear", by_rate[best], resolved, start=start, variant=variant, details=details
-            )
-            record(folder, result, console)
-            about = (eval_target.size, settings.blocks, resolved["weights"])
-            path = save_probe(folder, Probe(weight.cpu(), bias.cpu(), list(eval_target.classes), *about))
-            console.print(f"probe    {path}", highlight=False, soft_wrap=True)
-
+        console.print(metrics_table(scored.by_rate))
+        console.print(f"{scored.best}: chosen on held-out train images", highlight=False)
         if folder is not None:
-            distributed.on_rank_zero(lambda: save(folder))
+            resolved, variant = eval_target.resolved(settings), "cached" if settings.cached else ""
+            weight, bias = probes.reported(scored.chosen)
+            probe = Probe(
+                weight, bias, list(eval_target.classes), eval_target.size, settings.blocks, resolved["weights"]
+            )
+            result = eval_target.result(
+                "linear", scored.metrics, resolved, start=start, variant=variant, details=scored.details
+            )
+            distributed.on_rank_zero(lambda: _save(folder, result, probe, console))
         if files is not None:
             files.remove_state()
-    return by_rate[best]
+    return scored.metrics
 
 
 def _train(
@@ -112,11 +119,35 @@ def _train(
     return probes
 
 
+def _held_out(seen: Extracted, held_out: Tensor, settings: Linear) -> LabelledFeatures:
+    """The held-out images of this process, of those that can be read."""
+    if not settings.cached:
+        return seen.labelled
+    rows = held_out[seen.indices.cpu()]
+    return LabelledFeatures(*(column[rows] for column in seen.labelled))
+
+
+def _score(probes: Probes, held_out: LabelledFeatures, val: LabelledFeatures, classes: Sequence[str]) -> Scored:
+    """Choose the rate on held-out images, and score all on val images; of both, each process gives its shard."""
+    chosen = probes.best_rate(*held_out)
+    metrics = [each.metrics(num_classes=len(classes)) for each in probes.accuracies(*val)]
+    predictions = distributed.gather_rows(probes.predicted(chosen, val.features)).cpu()
+    labels = distributed.gather_rows(val.labels).cpu()
+    by_rate = {f"rate {rate:g}": each for rate, each in zip(probes.rates, metrics, strict=True)}
+    return Scored(by_rate, chosen, confusion_details(predictions, labels, classes))
+
+
+def _save(folder: Path, result: Result, probe: Probe, console: Console) -> None:
+    """Record the result and save the probe that was chosen."""
+    record(folder, result, console)
+    console.print(f"probe    {save_probe(folder, probe)}", highlight=False, soft_wrap=True)
+
+
 def _batch_size(eval_target: EvalTarget, settings: Linear) -> int:
     """As set or, with fewer images, all; for crops, as many as split evenly over processes."""
     if settings.cached:
         return min(settings.batch_size, len(eval_target.train))
-    return distributed.usable_batch_size(settings.batch_size, len(eval_target.train))
+    return usable_batch_size(settings.batch_size, len(eval_target.train))
 
 
 def _cached_batches(

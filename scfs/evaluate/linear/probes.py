@@ -1,4 +1,5 @@
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,8 @@ from scfs.training.gradients import NotFiniteError
 from scfs.training.schedules import cosine
 
 # B images, P probes, R rates, K classes, D features
+
+CHUNK = 8192  # images that are classified at a time
 
 
 class Probes(nn.Module):
@@ -52,15 +55,27 @@ class Probes(nn.Module):
         return [self._accuracy(len(self.rates) + rate, features, labels) for rate in range(len(self.rates))]
 
     def reported(self, rate: int) -> tuple[Tensor, Tensor]:
-        """Weight (K, D) and bias (K,) of the probe of a rate that saw all images."""
+        """Weight (K, D) and bias (K,) of the probe of a rate that saw all images, on the CPU."""
         probe = len(self.rates) + rate
-        return self.weight[probe].detach().clone(), self.bias[probe].detach().clone()
+        return self.weight[probe].detach().clone().cpu(), self.bias[probe].detach().clone().cpu()
+
+    def predicted(self, rate: int, features: Tensor) -> Tensor:
+        """The classes (B,) of images by the probe of a rate that saw all images."""
+        return torch.cat([scores.argmax(dim=-1) for scores in self._scores(len(self.rates) + rate, features)])
+
+    def _accuracy(self, probe: int, features: Tensor, labels: Tensor) -> Accuracy:
+        chunks = zip(self._scores(probe, features), labels.split(CHUNK), strict=True)
+        hits = torch.cat([ranked_hits(scores, truth.to(scores.device)) for scores, truth in chunks])
+        return Accuracy.of(gather_rows(hits).cpu())
 
     @torch.no_grad()
-    def _accuracy(self, probe: int, features: Tensor, labels: Tensor) -> Accuracy:
-        """Of one probe: at ImageNet's size, all of them at once would fill the memory."""
-        hits = ranked_hits(F.linear(features, self.weight[probe], self.bias[probe]), labels)
-        return Accuracy.of(gather_rows(hits).cpu())
+    def _scores(self, probe: int, features: Tensor) -> Iterator[Tensor]:
+        """The logits of one probe, chunk by chunk: at ImageNet's size, all at once would fill the memory.
+
+        The features may be on another device than the probes.
+        """
+        for chunk in features.split(CHUNK):
+            yield F.linear(chunk.to(self.weight.device), self.weight[probe], self.bias[probe])
 
 
 class Batch(NamedTuple):

@@ -10,7 +10,7 @@ class Linear(Evaluation):
     """How a linear probe of a frozen backbone is trained and scored. Defaults are the paper's protocol."""
 
     cached: bool = Field(False, description="use features of centre crops, computed once: the quick variant, for CPUs")
-    epochs: Epochs = 100
+    epochs: Epochs = Field(100, description="passes over the train images")
     batch_size: Positive = Field(1024, description="images per step, over all processes; at most all images")
     rates: Rates = Field(
         (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), description="learning rates to try, per 256 images"

@@ -18,6 +18,7 @@ from scfs.evaluate.segment.memory import Memory, MemoryBuilder
 from scfs.evaluate.segment.predictions import Classifier
 from scfs.evaluate.segment.reader import MapReader
 from scfs.evaluate.segment.settings import Segment
+from scfs.evaluate.sharding import usable_batch_size
 from scfs.training.loop import TrainingPlan
 from scfs.training.resumable import TrainingFiles, fit
 
@@ -64,7 +65,7 @@ class Fitting:
         return sampled(label_map, (FINER * height, FINER * width))
 
     def _memory(self, builder: MemoryBuilder) -> Memory:
-        memory = builder.build()
+        memory = builder.build(self.reader.device)
         if not len(memory.features):
             raise UserError("All pixels of the train images are void; give images with labels.")
         height, width = self.reader.shape
@@ -84,7 +85,7 @@ class Fitting:
         batch_size = (
             min(settings.batch_size, len(self.train))
             if is_cached
-            else distributed.usable_batch_size(settings.batch_size, len(self.train))
+            else usable_batch_size(settings.batch_size, len(self.train))
         )
         plan = TrainingPlan(len(self.train) // batch_size, settings.steps, batch_size, title="linear layer")
         learner = LayerLearner(layer, lr=settings.lr, total_steps=settings.steps, alone=is_cached)

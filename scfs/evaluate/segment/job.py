@@ -9,9 +9,8 @@ from rich.console import Console
 from scfs import distributed
 from scfs.data.loader import num_workers
 from scfs.data.segmentation import read_segmented
-from scfs.data.sources import SegmentedSource, is_segmented, open_segmented
-from scfs.errors import UserError
-from scfs.evaluate.own_data import own_data, show_own
+from scfs.data.sources import SegmentedSource, open_segmented
+from scfs.evaluate.own_data import LABEL_MAPS, choose_data
 from scfs.evaluate.segment.fitting import Fitting
 from scfs.evaluate.segment.iou import SegmentationScore
 from scfs.evaluate.segment.maps import LayerMaps, choose_layers, choose_size
@@ -20,6 +19,7 @@ from scfs.evaluate.segment.reader import MapReader
 from scfs.evaluate.segment.settings import Segment
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import EvalTarget, load_evaluated, show_report
+from scfs.runs.files import check_new
 from scfs.runs.layout import free_path
 from scfs.runs.metric import Metric
 from scfs.runs.results import record, results_folder
@@ -37,8 +37,11 @@ def segment(target: str, settings: Segment, console: Console) -> list[Metric]:
     """
     start, device = time.perf_counter(), distributed.choose_device(settings.device)
     with distributed.process_group(device), cpu_setup(device):
-        folder, settings = results_folder(target, console), _with_data(target, settings, console)
-        train, val = open_segmented(settings.data)
+        if settings.out:
+            distributed.on_rank_zero(lambda: check_new(Path(settings.out), make_parents=True))
+        folder, data = results_folder(target, console), choose_data(target, settings.data, console, needs=LABEL_MAPS)
+        settings = settings.model_copy(update={"data": data.source})
+        train, val = open_segmented(data.source, max_pixels=data.max_pixels)
         reader, eval_target = _open(target, train, val, settings, device, console)
         settings = settings.model_copy(update={"layers": tuple(reader.network.layers)})
         files = eval_target.training_files("segment", settings, folder)
@@ -69,17 +72,6 @@ def segment(target: str, settings: Segment, console: Console) -> list[Metric]:
         if files is not None:
             files.remove_state()
     return metrics
-
-
-def _with_data(target: str, settings: Segment, console: Console) -> Segment:
-    """The settings with the run's own images where none are given; these need label maps."""
-    if settings.data:
-        return settings
-    source, _ = own_data(target)
-    if not source or not is_segmented(source):
-        raise UserError(f"{target} has no own images with label maps; give --data scenes, voc:FOLDER or coco:FOLDER.")
-    show_own(source, console)
-    return settings.model_copy(update={"data": source})
 
 
 def _open(

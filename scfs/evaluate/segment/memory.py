@@ -52,11 +52,11 @@ class MemoryBuilder:
         chosen = choose_positions(fractions, self.quota(index), derive_seed(self.seed, index))
         self.rows[index] = Memory(maps.flatten(1).T.cpu()[chosen], fractions[chosen])
 
-    def build(self) -> Memory:
-        """The memory of all processes, in the order of the images."""
+    def build(self, device: torch.device) -> Memory:
+        """The memory of all processes, in the order of the images, on the device of the maps to classify."""
         rows = {index: part for shard in gather(self.rows) for index, part in shard.items()}
         features, fractions = zip(*(rows[index] for index in sorted(rows)), strict=True)
-        return Memory(torch.cat(features), torch.cat(fractions))
+        return Memory(torch.cat(features).to(device), torch.cat(fractions).to(device))
 
 
 def choose_positions(fractions: Tensor, limit: int, seed: int) -> Tensor:

@@ -10,10 +10,10 @@ from scfs.data.segmented_loader import SegmentedViews, segmented_loader
 from scfs.data.sources import SegmentedSource
 from scfs.data.unreadable import refuse_unreadable, show_left_out
 from scfs.data.views import normalize
-from scfs.distributed import gather, rank, sum_counts, world_size
-from scfs.errors import UserError
+from scfs.distributed import gather, sum_counts
 from scfs.evaluate.features import refuse_non_finite
 from scfs.evaluate.segment.maps import LayerMaps
+from scfs.evaluate.sharding import shard_of
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,7 @@ class MapReader:
 
         An unreadable image is blank, and its label map is void. They are listed, and too many are an error.
         """
-        if len(source) < world_size():
-            raise UserError(f"{len(source)} images cannot be split over {world_size()} processes; start fewer.")
-        shard = range(rank(), len(source), world_size())
+        shard = shard_of(len(source))
         batches = [shard[first : first + batch_size] for first in range(0, len(shard), batch_size)]
         unreadable, damaged = list[str](), 0
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -2,7 +2,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from scfs.config import Auto, Count, Positive, Side, Temperature, as_names
+from scfs.config import Auto, Count, NewPath, Positive, Side, Temperature, as_names
 from scfs.errors import UserError
 from scfs.evaluate.settings import Target
 
@@ -16,8 +16,8 @@ class Segment(Target):
     )
     size: Side | Auto = Field(
         "auto",
-        description="side to which whole images are resized; auto: as in training, or more for 16 positions a side of "
-        "the largest map",
+        description="side to which whole images are resized; auto: as in training, or more for 16 positions per side "
+        "of the largest map",
     )
     method: Literal["both", "neighbours", "linear"] = Field("both", description="how pixels are classified")
     k: Positive = Field(30, description="neighbours of a position that vote")
@@ -27,7 +27,9 @@ class Segment(Target):
     batch_size: Positive = Field(16, description="images per step, over all processes; at most all images")
     lr: Temperature = Field(0.1, description="learning rate of the linear layer")
     show: Count = Field(0, description="val images to draw with their predictions")
-    out: str = Field("", description="PNG file of that picture; empty: segment.png in the run folder, or in runs")
+    out: NewPath = Field(
+        "", description="new PNG file of that picture; empty: segment.png in the run folder, or in runs"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> "Segment":

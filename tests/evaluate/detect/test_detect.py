@@ -11,9 +11,11 @@ from scfs.backbones import load_backbone
 from scfs.data.annotated_loader import AnnotatedDataset, flipped
 from scfs.data.scene_source import SceneSource
 from scfs.data.sources import open_annotated
+from scfs.errors import UserError
 from scfs.evaluate.detect.detections import encode_masks
 from scfs.evaluate.detect.plan import resolve_spec
 from scfs.evaluate.detect.settings import Detect
+from scfs.evaluate.detect.training import plan_training
 from scfs.runs.layout import read_metrics
 from scfs.runs.results import read_results
 from scfs.training import loop
@@ -183,6 +185,24 @@ def test_bad_input_is_one_sentence(scfs, tmp_path, flags, message):
     assert code == 2
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_images_with_objects_are_counted_before_anything_is_written(scfs, coco_scenes, tmp_path):
+    path = coco_scenes / "annotations" / "instances_train2017.json"
+    content = json.loads(path.read_text())
+    for annotation in content["annotations"]:
+        annotation["iscrowd"] = 1
+    path.write_text(json.dumps(content))
+    code, _, err = scfs("detect", "random:resnet10_half", "--data", f"coco:{coco_scenes}", "--out", tmp_path / "out")
+    assert (code, f"No train image of coco:{coco_scenes} has an object" in err) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_fewer_images_than_processes_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert plan_training(Detect(data="scenes"), 6).batch_size == 4
+    with pytest.raises(UserError, match="3 images cannot be split over 4 processes; start fewer"):
+        plan_training(Detect(data="scenes"), 3)
 
 
 def test_masks_are_refused_where_there_are_none(scfs, tmp_path):

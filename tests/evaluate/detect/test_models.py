@@ -85,12 +85,34 @@ def test_every_new_layer_of_the_pyramid_and_its_heads_has_a_batch_norm():
         assert len(convolutions) == len(norms) > 3
 
 
-def test_losses_are_float32_under_autocast():
-    detector = build_detector(Backbone("resnet10_half"), SPEC).train()
+def losses_of(detector):
     mask = torch.zeros(1, 64, 64, dtype=torch.uint8)
     mask[:, 10:40, 10:40] = 1
     target = {"boxes": torch.tensor([[10.0, 10, 40, 40]]), "labels": torch.tensor([1]), "masks": mask}
+    return detector.train()([torch.rand(3, 64, 64)] * 2, [target] * 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "frozen"),
+    [
+        ("resnet10_half", []),
+        ("vit_tiny_patch16_224", []),
+        ("convnext_atto", ["head.norm.weight", "head.norm.bias"]),
+        ("swin_tiny_patch4_window7_224", ["norm.weight", "norm.bias"]),
+        ("efficientnet_b0", ["conv_head.weight", "bn2.weight", "bn2.bias"]),
+    ],
+)
+def test_all_that_is_trained_gets_a_gradient(name, frozen):
+    detector = build_detector(Backbone(name), SPEC)
+    torch.stack(list(losses_of(detector).values())).sum().backward()
+    assert all((parameter.grad is not None) == parameter.requires_grad for parameter in detector.parameters())
+    assert [name for name, each in detector.backbone.net.named_parameters() if not each.requires_grad] == frozen
+    assert backbone_state(detector).keys() >= {*frozen}
+
+
+def test_losses_are_float32_under_autocast():
+    detector = build_detector(Backbone("resnet10_half"), SPEC)
     with torch.autocast("cpu", torch.bfloat16):
-        losses = detector([torch.rand(3, 64, 64)], [target])
+        losses = losses_of(detector)
     assert {loss.dtype for loss in losses.values()} == {torch.float32}
     assert len(losses) == 5
