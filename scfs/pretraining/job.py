@@ -1,3 +1,4 @@
+import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -16,14 +17,14 @@ from scfs.pretraining.closing import print_next_commands, print_score
 from scfs.pretraining.health import Health
 from scfs.pretraining.opening import environment_line, print_line, print_opening
 from scfs.pretraining.prepare import PreparedRun, prepare
-from scfs.pretraining.score import OnlineScore
+from scfs.pretraining.score import RANK, OnlineScore
 from scfs.pretraining.start import find_checkpoint, moved_from, save
 from scfs.recipe import Change
 from scfs.runs import checkpoint, layout
 from scfs.runs.auto_choices import write_auto_choices
 from scfs.runs.files import held
 from scfs.runs.metric import Metric
-from scfs.runs.metrics_log import open_log
+from scfs.runs.metrics_log import logged_metrics, open_log
 from scfs.training.cpu import cpu_setup
 from scfs.training.loop import Hooks, Numbers, TrainingPlan, train
 from scfs.training.progress import ProgressDisplay
@@ -144,7 +145,7 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         first_step=first_step,
         log_every_steps=every.log_every_steps,
         shown=lambda name: name in SHOWN or name.startswith("loss"),
-        how_to_resume=f"resume with: scfs pretrain {folder} --resume",
+        how_to_resume=f"resume with: scfs pretrain {shlex.quote(str(folder))} --resume",
     )
 
     images = image_record(run.source)
@@ -156,7 +157,7 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         if _epoch_due(step, plan, every.keep_every_epochs):
             save_to(f"epoch_{step // plan.steps_per_epoch:04d}.pt", step)
 
-    health = Health(run.total_steps, run.learner.method.num_outputs)
+    health = Health(run.total_steps, run.learner.method.num_outputs, first_rank=_first_rank(folder, first_step))
     hooks = Hooks[list[LoadedViews]](
         watch=_watch(run, folder, health),
         evaluate=lambda step, display: (
@@ -174,6 +175,12 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         train(run.learner, run.batches(first_step), plan, hooks, log=log, console=console)
 
 
+def _first_rank(folder: Path, first_step: int) -> float | None:
+    """The effective rank that a resumed run had before training; None for a new run, and if it was not logged."""
+    ranks = logged_metrics(layout.read_metrics(folder)).get(RANK) if first_step else None
+    return ranks[0][1].value if ranks else None
+
+
 def _epoch_due(step: int, plan: TrainingPlan, every_epochs: int) -> bool:
     """Whether a step ends an epoch after which something is due; 0: never."""
     return bool(every_epochs) and step > 0 and step % (every_epochs * plan.steps_per_epoch) == 0
@@ -186,9 +193,10 @@ def _watch(run: PreparedRun, folder: Path, health: Health) -> Watch:
 
     def watch(done: int, batch: list[LoadedViews], numbers: Numbers, display: ProgressDisplay) -> None:
         unreadable = [name for micro_batch in batch for name in micro_batch.unreadable]
-        [total] = distributed.sum_counts(len(unreadable))
-        for line in unreadables.check((done - 1) // run.steps_per_epoch + 1, unreadable, total):
-            display.note(line, style="yellow")
+        if any(distributed.sum_counts(len(unreadable))):
+            everywhere = [name for names in distributed.gather(unreadable) for name in names]
+            for line in unreadables.check((done - 1) // run.steps_per_epoch + 1, everywhere):
+                display.note(line, style="yellow")
         _warn(run, done, health.check(done, numbers), display)
 
     return watch
@@ -211,6 +219,6 @@ def _scores(
         display.note(f"Online scores stopped: {score.skip_reason}", style="yellow")
     for metric in metrics:
         display.pin(metric.name, f"{metric.shown()}{metric.unit}")
-        if metric.name == "RankMe":
+        if metric.name == RANK:
             _warn(run, done, health.check_rank(done, metric.value), display)
     return metrics

@@ -6,12 +6,13 @@ from scfs.config import Config
 from scfs.data.order import fixed_sample
 from scfs.data.selection import Subset
 from scfs.data.sources import Source, open_labelled
-from scfs.errors import UserError
+from scfs.errors import UserError, WorkerDiedError
 from scfs.evaluate.features import Extracted, effective_rank, extract, whole
 from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
 from scfs.runs.metric import Metric
 
 SAMPLE = 2048  # images to compute the rank of features from
+RANK = "RankMe"
 
 
 class OnlineScore:
@@ -42,12 +43,14 @@ class OnlineScore:
             return []
         try:
             rank_me = effective_rank(whole(self._features(backbone, self.sample)).labelled.features)
-            metrics = [Metric("RankMe", rank_me, unit="")]
+            metrics = [Metric(RANK, rank_me, unit="")]
             if self.sources is not None:
                 train, val = (self._features(backbone, source) for source in self.sources)
                 num_classes = len(self.sources[0].classes)
                 scores = knn_accuracy(train.labelled, val.labelled, num_classes=num_classes, indices=train.indices)
                 metrics += scores[HEADLINE_K].metrics("k-NN ", num_classes=num_classes)
+        except WorkerDiedError:
+            raise
         except UserError as error:  # the same in all processes; training continues
             self.enabled, self.sources, self.skip_reason = False, None, str(error)
             return []

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,7 @@ from scfs.runs.files import limit_that_stopped, read_json, write_atomic, write_j
 from scfs.runs.zip_check import BadParts, damaged_part
 
 FORMAT = 1
+WRITER = re.compile("PytorchStreamWriter|inline_container")  # in errors of torch about what it writes to
 DIGESTS = "checkpoints.json"  # SHA-256 of the newest checkpoints of a folder, by name
 NUM_DIGESTS = 3  # that are remembered: the one being written, the last and the previous one
 
@@ -166,6 +168,8 @@ def _write(path: Path, content: dict[str, Any], before: Callable[[str], object])
         reason = (written and written.error) or error
         if worker_death(reason):  # torch raises it in whatever the process does
             raise reason from None
+        if not isinstance(reason, OSError) and WRITER.search(str(reason)) is None:  # not about the file
+            raise
         resume = "resume from the previous checkpoint, which is intact" if path.exists() else "start again"
         raise UserError(f"Cannot write checkpoint {path} ({_problem(path, reason)} and {resume}.") from None
 

@@ -141,11 +141,16 @@ def _open_lock(path: Path) -> TextIO:
         raise
 
 
-def check_new(path: Path) -> None:
-    """Raise a `UserError` if a file or folder exists or cannot be written, before the work that produces it."""
+def check_new(path: Path, *, make_parents: bool = False) -> None:
+    """Raise a `UserError` if a file or folder exists or cannot be written, before the work that produces it.
+
+    make_parents: create the folder that it is to be in.
+    """
     if path.exists() or path.is_symlink():
         raise UserError(f"{path} exists and is not overwritten; choose another name, or remove it first.")
     try:
+        if make_parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
         temporary, descriptor = _create_temporary(path)
         os.close(descriptor)
         temporary.unlink()

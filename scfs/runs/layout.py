@@ -56,7 +56,7 @@ def created(folder: Path, *, resume: bool) -> Iterator[None]:
     create(folder, resume=resume)
     try:
         yield
-    except OSError:
+    except Exception:
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -88,7 +88,18 @@ def check_history(folder: Path, checkpoint_every_steps: int) -> None:
 
 def write_settings(folder: Path, settings: dict[str, Any]) -> None:
     """The resolved settings as a recipe that repeats the run."""
-    write_text(folder / SETTINGS, tomli_w.dumps(settings))
+    text = tomli_w.dumps(settings)
+    try:
+        write_text(folder / SETTINGS, text)
+    except UnicodeEncodeError as error:
+        line = next(line for line in text.splitlines() if not _is_utf8(line))
+        raise UserError(
+            f"A run cannot record {line}: this name is not UTF-8; rename the file, or link to it."
+        ) from error
+
+
+def _is_utf8(text: str) -> bool:
+    return text.encode(errors="ignore").decode() == text
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -31,11 +31,6 @@ class Metric:
         """The interval, or the value itself where none is known."""
         return self.interval or (self.value, self.value)
 
-    @property
-    def axis_label(self) -> str:
-        """Its name with the unit."""
-        return f"{self.name} {self.unit}".strip()
-
     def shown(self) -> str:
         """The value in its unit, without the unit's name."""
         return f"{self.scale * self.value:.1f}"

@@ -37,7 +37,7 @@ class Result:
 
 def run_of(target: str) -> Path | None:
     """The run folder of a target: the target itself, or the folder of a checkpoint."""
-    path = Path(target)
+    path = Path(target).expanduser()
     folder = path if path.is_dir() else path.parent
     return folder if (folder / SETTINGS).exists() and path.exists() else None
 

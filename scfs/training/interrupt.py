@@ -1,6 +1,7 @@
 import os
 import signal
 import time
+from threading import current_thread, main_thread
 from typing import Any
 
 from scfs.portable import STOP_SIGNALS
@@ -13,7 +14,8 @@ class Interrupt:
 
     These are Ctrl-C, SIGTERM, SIGHUP (the terminal was closed) and SIGUSR1 (Slurm's warning before the end of a job).
     Only a second Ctrl-C stops at once: cluster managers and torchrun send their signals more than once. Under torchrun
-    it is also a request to stop that torchrun itself was killed, since nobody would end its processes.
+    it is also a request to stop that torchrun itself was killed, since nobody would end its processes. In a thread
+    other than the main one, signals are left alone.
     """
 
     signals = STOP_SIGNALS
@@ -29,7 +31,7 @@ class Interrupt:
         return self._requested_at is not None or (self._agent is not None and os.getppid() != self._agent)
 
     def __enter__(self) -> "Interrupt":
-        for number in self.signals:
+        for number in self.signals if current_thread() is main_thread() else ():  # only there are handlers allowed
             hung_up = number == getattr(signal, "SIGHUP", None)
             if not (hung_up and signal.getsignal(number) is signal.SIG_IGN):  # as under nohup
                 self._before[number] = signal.signal(number, self._on_signal)

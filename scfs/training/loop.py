@@ -107,9 +107,9 @@ def train(
             if last:
                 display.show(plan.heading(done), shown, final=True)  # again, with the last evaluation
             stop, save_due = sum_counts(interrupt.requested, hooks.save_due(done))
+            hooks.keep(done)  # first: a run killed in between comes here again
             if last or stop or save_due:
                 hooks.save(done)
-            hooks.keep(done)
             if stop and (plan.more_follows or not last):
                 raise KeyboardInterrupt(f"Stopped after step {done}; {plan.how_to_resume}.")
             display.start_clock()

@@ -109,3 +109,9 @@ def test_a_falling_rank_is_reported_once():
     ranks = {0: 60.0, 50: 20.0, 200: 40.0, 300: 30.0, 400: 25.0}  # the second is too early to judge
     found = [(step, text) for step, rank in ranks.items() for text in health.check_rank(step, rank)]
     assert [(step, "fell from 60.0 to 30.0" in text, "optim.lr" in text) for step, text in found] == [(300, True, True)]
+
+
+def test_a_resumed_run_compares_with_the_rank_before_training():
+    assert not list(Health(1000, lambda _: K).check_rank(500, 30.0))  # the first that it sees
+    [text] = Health(1000, lambda _: K, first_rank=60.0).check_rank(500, 30.0)
+    assert "fell from 60.0 to 30.0" in text

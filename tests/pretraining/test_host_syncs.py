@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import scfs
+from scfs.data.colours import ADJUST, blur
 from scfs.data.loader import LoadedViews
 from scfs.method.modes import PLANS
 from scfs.pretraining.build import build_learner, build_method
@@ -133,6 +134,14 @@ CASES = [
     {"method__variant": "released"},
     {"method__centering": "sinkhorn"},
 ]
+
+
+@pytest.mark.parametrize("change", [*ADJUST.values(), blur], ids=lambda change: change.__name__)
+def test_no_colour_change_waits(change):
+    with FakeTensorMode(), HostSyncs() as counter:
+        levels, factors = torch.empty(IMAGES, 3, 8, 8, device=CUDA), torch.empty(IMAGES, 1, 1, 1, device=CUDA)
+        assert change(levels, factors).shape == levels.shape
+    assert not counter.found
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))

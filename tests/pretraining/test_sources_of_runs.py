@@ -5,6 +5,9 @@ import os
 import pytest
 import torch
 
+from scfs import distributed
+from scfs.errors import UserError, WorkerDiedError
+from scfs.pretraining import score
 from scfs.runs import checkpoint
 
 FLAGS = ["--optim.epochs", 1, "--data.workers", 0]
@@ -24,6 +27,46 @@ def test_an_unreadable_image_is_replaced_and_listed(scfs, tiny_recipe, damaged, 
     listed = (tmp_path / "run" / "unreadable.txt").read_text().splitlines()
     assert len(listed) == 1
     assert "cats/2.jpg" in listed[0]
+
+
+def test_unreadable_images_of_other_processes_are_reported_too(scfs, tiny_recipe, photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(distributed, "sum_counts", lambda *counts: [1, *counts[1:]])
+    others = {list: [["elsewhere.jpg: it is empty"]]}
+    monkeypatch.setattr(distributed, "gather", lambda own: [own, *others.get(type(own), [])])
+    words = ["pretrain", tiny_recipe, "--data.source", photos, "--run.folder", tmp_path / "run", *FLAGS]
+    code, out, err = scfs(*words)
+    assert code == 0, err
+    assert out.count("Unreadable, replaced by the next image: elsewhere.jpg: it is empty") == 1
+    assert (tmp_path / "run" / "unreadable.txt").read_text() == "elsewhere.jpg: it is empty\n"
+
+
+def test_a_folder_that_settings_cannot_name(scfs, tiny_recipe, photos, tmp_path):
+    data = photos.rename(photos.with_name(os.fsdecode(b"caf\xe9")))
+    code, _, err = scfs("pretrain", tiny_recipe, "--data.source", data, "--run.folder", tmp_path / "run", *FLAGS)
+    assert code == 2
+    assert r"caf\xe9" in err
+    assert "this name is not UTF-8; rename the file, or link to it." in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_folder_at_home(scfs, tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert scfs("pretrain", tiny_recipe, "--run.folder", "~/run", *FLAGS)[0] == 0
+    assert (tmp_path / "home" / "run" / "last.pt").is_file()
+
+
+@pytest.mark.parametrize(("error", "code"), [(WorkerDiedError, 2), (UserError, 0)])
+def test_a_score_ends_a_run_only_if_this_process_alone_failed(
+    scfs, tiny_recipe, photos, tmp_path, monkeypatch, error, code
+):
+    def extract(*_, **__):
+        raise error("no scores today")
+
+    monkeypatch.setattr(score, "extract", extract)
+    words = ["pretrain", tiny_recipe, "--data.source", photos, "--run.knn_every_epochs", 1, *FLAGS]
+    found, out, err = scfs(*words, "--run.folder", tmp_path / "run")
+    assert found == code
+    assert "no scores today" in (err if code else out)
 
 
 def test_consecutive_unreadable_images_are_listed_once_each(scfs, tiny_recipe, photos, tmp_path):

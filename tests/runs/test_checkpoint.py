@@ -140,6 +140,15 @@ def test_a_worker_that_dies_during_a_save_is_not_mistaken_for_a_full_disk(tmp_pa
         checkpoint.save(tmp_path / "last.pt", CONTENT)
 
 
+def test_an_error_of_the_device_is_not_mistaken_for_a_full_disk(tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        checkpoint.save(tmp_path / "last.pt", CONTENT)
+
+
 @pytest.mark.parametrize("moment", ["digests", "kept", "place"])
 def test_wherever_the_machine_stops_both_are_whole(tmp_path, monkeypatch, moment):
     path = tmp_path / "last.pt"

@@ -1,6 +1,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -73,3 +74,14 @@ def test_the_death_of_torchrun_requests_a_stop(monkeypatch):
             assert not stop.requested
             monkeypatch.setattr(os, "getppid", lambda: parent + 1)
             assert stop.requested == launched
+
+
+def test_other_threads_leave_signals_alone():
+    """Only the main thread may handle them."""
+
+    def requested() -> bool:
+        with Interrupt() as stop:
+            return stop.requested
+
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(requested).result() is False

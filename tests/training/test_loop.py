@@ -57,7 +57,7 @@ def test_the_order_of_events(tmp_path):
     run(Counter(), tmp_path, calls)
     assert calls[:4] == ["evaluate 0", "watch 1 0 0", "evaluate 1", "keep 1"]
     assert calls[-7:-4] == ["watch 5 4 10", "evaluate 5", "keep 5"]
-    assert calls[-4:] == ["watch 6 5 15", "evaluate 6", "save 6", "keep 6"]
+    assert calls[-4:] == ["watch 6 5 15", "evaluate 6", "keep 6", "save 6"]
     assert [call for call in calls if call.startswith("save")] == ["save 4", "save 6"]
     rows = read_metrics(tmp_path)
     assert [(row["step"], "score" in row) for row in rows] == [
@@ -86,7 +86,7 @@ def test_a_stop_finishes_the_step_saves_and_explains_how_to_resume(tmp_path):
     calls = []
     with pytest.raises(KeyboardInterrupt, match=r"Stopped after step 2; do this\."):
         run(Counter(signal_at=1), tmp_path, calls)
-    assert calls[-2:] == ["save 2", "keep 2"]
+    assert calls[-2:] == ["keep 2", "save 2"]
     assert read_metrics(tmp_path)[-1]["step"] == 2
 
 
@@ -98,14 +98,14 @@ def test_a_stop_in_the_last_step(tmp_path, more_follows):
             run(Counter(signal_at=5), tmp_path, calls, more_follows=True)
     else:
         run(Counter(signal_at=5), tmp_path, calls)
-    assert calls[-2:] == ["save 6", "keep 6"]
+    assert calls[-2:] == ["keep 6", "save 6"]
 
 
 def test_a_step_that_fails_is_neither_logged_nor_saved(tmp_path):
     calls = []
     with pytest.raises(UserError, match="not finite"):
         run(Counter(fail_at=4), tmp_path, calls)
-    assert calls[-1] == "keep 4"
+    assert calls[-2:] == ["keep 4", "save 4"]
     assert read_metrics(tmp_path)[-1]["step"] == 4
 
 
