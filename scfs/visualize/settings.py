@@ -1,6 +1,6 @@
 from pydantic import Field
 
-from scfs.config import Settings
+from scfs.config import NewPath, Settings
 
 
 class Report(Settings):
@@ -8,6 +8,6 @@ class Report(Settings):
 
     data: str = Field("", description="the images to show, if those of the run have moved; as data.source of pretrain")
     pictures: bool = Field(True, description="false: only log, results and settings, as when the images are gone")
-    out: str = Field(
+    out: NewPath = Field(
         "", description="a new .html file; empty: report/index.html in the run, or of several runs runs/report.html"
     )

@@ -1,6 +1,7 @@
 import base64
 import io
 import json
+import os
 import re
 import tarfile
 from pathlib import Path
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from scfs.data.sources import open_labelled
 from scfs.runs.metric import Metric
 from scfs.runs.metrics_log import metrics_row, summarise
+from scfs.visualize.report import evidence
 from tests.test_bad_input import refused
 
 MAX_BYTES = 10_000_000
@@ -174,6 +177,29 @@ def test_a_run_of_a_handful_of_photos(scfs, tiny_recipe, photos, tmp_path):
     found = titles(read_page(tmp_path / "run" / "report" / "index.html"))
     assert not {"Nearest neighbours", "Map of the photos"} & {*found}
     assert "Attention before and after" in found
+
+
+def test_images_that_are_scored_are_not_among_their_neighbours(scfs, tiny_recipe, photos, monkeypatch, tmp_path):
+    """Without a val folder every fifth image is held out."""
+    known, score = [], evidence.knn_accuracy
+
+    def recorded(train, val, **options):
+        known.append(len(train.labels))
+        return score(train, val, **options)
+
+    monkeypatch.setattr(evidence, "knn_accuracy", recorded)
+    flags = ("--data.source", photos, "--run.folder", tmp_path / "run")
+    assert scfs("pretrain", tiny_recipe, *flags)[0] == 0
+    assert scfs("report", tmp_path / "run")[0] == 0
+    train, val = open_labelled(str(photos))
+    assert {*known} == {len(train)}
+    assert len(val) > 0
+
+
+def test_classes_whose_names_are_not_utf8(scfs, trained, photos):
+    (photos / "cats").rename(photos / os.fsdecode(b"caf\xe9"))
+    assert scfs("report", trained, "--data", photos)[0] == 0
+    assert "caf\ufffd" in read_page(trained / "report" / "index.html")
 
 
 def test_classes_in_letters_that_the_font_does_not_have(scfs, trained, photos):

@@ -16,23 +16,28 @@ from scfs.visualize.queries import Box, Example, random_boxes, tiles
 Indexed = list[tuple[int | None, Image.Image]]  # index in a source, if there is one
 
 
-def choose_examples(source: Source | None, settings: Attend) -> tuple[list[Example], list[str]]:
-    """Examples from the files of the settings or from a source, and the problems of images that cannot be read."""
-    images: Indexed = [(None, read_image(name)) for name in settings.images]
+def choose_examples(source: Source | None, settings: Attend, *, max_pixels: int) -> tuple[list[Example], list[str]]:
+    """Examples from the files of the settings or from a source, and the problems of images that cannot be read.
+
+    max_pixels: of a file.
+    """
+    images: Indexed = [(None, read_image(name, max_pixels)) for name in settings.images]
     problems: list[str] = []
     if source is not None:
         images, problems = _spread(source, settings.count)
-    others = _others(source, images, settings) if settings.show == "other" else [image for _, image in images]
+    others = (
+        _others(source, images, settings, max_pixels) if settings.show == "other" else [image for _, image in images]
+    )
     return [
         Example(image, _boxes(image, settings, derive_seed(settings.seed, number)), other)
         for number, ((_, image), other) in enumerate(zip(images, others, strict=True))
     ], problems
 
 
-def read_image(name: str) -> Image.Image:
+def read_image(name: str, max_pixels: int) -> Image.Image:
     """An image file that the user named."""
     try:
-        return decode(Path(name).expanduser())
+        return decode(Path(name).expanduser(), max_pixels=max_pixels)
     except Unreadable as error:
         raise UserError(f"{error}; give another image.") from None
 
@@ -63,10 +68,10 @@ def _boxes(image: Image.Image, settings: Attend, seed: int) -> list[Box]:
     return random_boxes(image.size, settings.views, area=settings.scale, seed=seed)
 
 
-def _others(source: Source | None, images: Indexed, settings: Attend) -> list[Image.Image]:
+def _others(source: Source | None, images: Indexed, settings: Attend, max_pixels: int) -> list[Image.Image]:
     """The image to search for the queries of each: as given, another one of the same class, or the next one."""
     if settings.other:
-        return [read_image(settings.other)] * len(images)
+        return [read_image(settings.other, max_pixels)] * len(images)
     following = [image for _, image in [*images[1:], *images[:1]]]
     if source is None or not source.classes:
         if len(images) < 2:

@@ -7,11 +7,12 @@ import torch
 from rich.console import Console
 
 from scfs.backbones import fingerprint, load_backbone
+from scfs.config import DataSettings
 from scfs.data.sources import AnnotatedSource, open_annotated, open_train
 from scfs.data.unreadable import show_left_out
 from scfs.distributed import choose_device
 from scfs.errors import UserError
-from scfs.evaluate.own_data import own_data, show_own
+from scfs.evaluate.own_data import IMAGES, choose_data, own_data
 from scfs.evaluate.tables import metrics_table
 from scfs.evaluate.target import show_report
 from scfs.runs.files import check_new
@@ -27,6 +28,8 @@ from scfs.visualize.attention import Searcher, attend, mean_query
 from scfs.visualize.components import component_colours
 from scfs.visualize.queries import Example
 from scfs.visualize.searchers import build_searcher, short_names
+
+SHOWN = IMAGES._replace(remedy="give --data SOURCE or --images FILE")
 
 
 class NamedSearcher(NamedTuple):
@@ -44,29 +47,17 @@ def attend_and_draw(targets: Sequence[str], settings: Attend, console: Console) 
     if settings.out:
         check_new(Path(settings.out))  # before the work, not after it
     with cpu_setup(device):
-        if not settings.images:
-            settings = _with_data(targets[0], settings, console)
-        if settings.score:
-            return _score(targets, settings, device, console)
-        source = open_train(settings.data) if settings.data else None
-        examples, problems = choose_examples(source, settings)
+        data = None if settings.images else choose_data(targets[0], settings.data, console, needs=SHOWN)
+        if data is not None and settings.score:
+            return _score(targets, data, settings.model_copy(update={"data": data.source}), device, console)
+        source = None if data is None else open_train(data.source, classes=data.classes, max_pixels=data.max_pixels)
+        examples, problems = choose_examples(source, settings, max_pixels=own_data(targets[0]).max_pixels)
         show_left_out(problems, console)
         searchers = [_open(*named, settings, device, console) for named in _titles(targets, settings)]
         path = Path(settings.out) if settings.out else _picture(targets, settings.show)
         _draw(path, examples, searchers, settings)
         console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
     return path
-
-
-def _with_data(target: str, settings: Attend, console: Console) -> Attend:
-    """The settings with the first run's own images where none are given."""
-    if settings.data:
-        return settings
-    source, _ = own_data(target)
-    if not source:
-        raise UserError(f"{target} is not a run with its own images; give --data SOURCE or --images FILE.")
-    show_own(source, console)
-    return settings.model_copy(update={"data": source})
 
 
 def _titles(targets: Sequence[str], settings: Attend) -> list[tuple[str, str]]:
@@ -130,8 +121,10 @@ def _component_panels(named: NamedSearcher, examples: Sequence[Example]) -> list
     ]
 
 
-def _score(targets: Sequence[str], settings: Attend, device: torch.device, console: Console) -> list[Metric]:
-    source = _with_masks(settings.data)
+def _score(
+    targets: Sequence[str], data: DataSettings, settings: Attend, device: torch.device, console: Console
+) -> list[Metric]:
+    source = _with_masks(data)
     return [
         metric
         for target, title in _titles(targets, settings)
@@ -139,10 +132,12 @@ def _score(targets: Sequence[str], settings: Attend, device: torch.device, conso
     ]
 
 
-def _with_masks(data: str) -> AnnotatedSource:
-    _, val = open_annotated(data)
+def _with_masks(data: DataSettings) -> AnnotatedSource:
+    _, val = open_annotated(data.source, max_pixels=data.max_pixels)
     if not val.has_masks:
-        raise UserError(f"The objects of {data} have no masks to score attention by; give scenes or coco:FOLDER.")
+        raise UserError(
+            f"The objects of {data.source} have no masks to score attention by; give scenes or coco:FOLDER."
+        )
     return val
 
 

@@ -2,7 +2,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from scfs.config import Auto, Positive, Seed, Settings, Side, as_names
+from scfs.config import Auto, NewPath, Positive, Seed, Settings, Side, as_names
 from scfs.errors import UserError
 from scfs.evaluate.settings import ARCHITECTURE
 
@@ -46,10 +46,10 @@ class Attend(Settings):
     names: Names = Field((), description="titles of the runs; empty: the ends of their paths")
     score: bool = Field(False, description="score attention by the masks of --data instead of drawing it")
     backbone: str = Field("", description=ARCHITECTURE)
-    network: Literal["teacher", "student"] = "teacher"
-    device: str = "auto"
+    network: Literal["teacher", "student"] = Field("teacher", description="network of a run to use")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if available")
     seed: Seed = Field(0, description="seed of local views and of random weights")
-    out: str = Field("", description="PNG, SVG or PDF file of the picture; empty: a PNG in the run folder, or in runs")
+    out: NewPath = Field("", description="new PNG, SVG or PDF file; empty: a PNG file in the run folder, or in runs")
 
     @model_validator(mode="after")
     def _fits(self) -> "Attend":

@@ -11,7 +11,7 @@ from scfs.data.sources import Source, open_train
 from scfs.data.unreadable import show_left_out
 from scfs.distributed import choose_device
 from scfs.errors import UserError
-from scfs.evaluate.own_data import own_data, show_own
+from scfs.evaluate.own_data import choose_data
 from scfs.evaluate.target import load_evaluated, show_report
 from scfs.extras import check_extra
 from scfs.visualize.attention import Searcher
@@ -47,7 +47,8 @@ def open_session(targets: Sequence[str], settings: Explore, console: Console) ->
         )
         for target, loaded in zip(targets, every_loaded, strict=True)
     ]
-    source = _open_images(targets[0], settings, console)
+    data = choose_data(targets[0], settings.data, console, classes=settings.classes)
+    source = open_train(data.source, classes=data.classes, max_pixels=data.max_pixels)
     gallery, runs = Gallery(source), []
     for name, loaded, searcher in zip(short_names(targets), every_loaded, searchers, strict=True):
         show_report(loaded, console)
@@ -60,21 +61,6 @@ def open_session(targets: Sequence[str], settings: Explore, console: Console) ->
     for number in range(len(runs)):  # what the page shows first
         session.search(number, session.first_photo, CENTRE, neighbours=True, by=number)
     return session
-
-
-def _open_images(target: str, settings: Explore, console: Console) -> Source:
-    if settings.data:
-        return open_train(settings.data, classes=settings.classes)
-    data, classes = own_data(target)
-    if not data:
-        raise UserError(f"{target} is not a run with its own images; give images with --data.")
-    try:
-        source = open_train(data, classes=settings.classes or classes)
-    except UserError as error:
-        reason = str(error).partition(";")[0].rstrip(".")
-        raise UserError(f"{reason}, where the images of {target} were; give images with --data.") from None
-    show_own(data, console)
-    return source
 
 
 def _sample(searcher: Searcher, source: Source, side: int, settings: Explore, console: Console) -> Sample:

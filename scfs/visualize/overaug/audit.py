@@ -9,18 +9,20 @@ from rich.console import Console
 from rich.progress import track
 
 from scfs.backbones import Backbone, load_backbone
+from scfs.config import DataSettings
 from scfs.data.loader import derive_seed
 from scfs.data.sources import AnnotatedSource, Source, has_objects, open_annotated, open_train
 from scfs.data.views import square_view
 from scfs.distributed import choose_device
 from scfs.errors import UserError
 from scfs.evaluate.features import refuse_non_finite
+from scfs.evaluate.own_data import choose_data
 from scfs.evaluate.resampling import Values, interval, resampled_means
 from scfs.evaluate.target import show_report
 from scfs.runs.metric import Metric
 from scfs.visualize.overaug.advice import GLOBAL_LEVEL, LOCAL_LEVEL, advise
 from scfs.visualize.overaug.audit_picture import EMPTY, GLOBAL, LOCAL, Curve, save_audit
-from scfs.visualize.overaug.images import Crops, crops_of, data_of, sampled_images
+from scfs.visualize.overaug.images import Crops, crops_of, sampled_images
 from scfs.visualize.overaug.saving import Saver
 from scfs.visualize.overaug.settings import Overaug
 from scfs.visualize.overaug.similarity import Audit, ViewsOfScales, collect, draw_views, unit_features
@@ -32,7 +34,7 @@ def audit_scales(target: str, settings: Overaug, console: Console) -> list[Metri
     """Measure how similar views of every crop scale are to their image, draw it, and suggest scales for training."""
     start, device = time.perf_counter(), choose_device(settings.device)
     saver = Saver(target, "overaug_audit", settings, console)
-    data = data_of(target, settings.data, console)
+    data = choose_data(target, settings.data, console)
     source, masks = _open(data, console)
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
     show_report(loaded, console)
@@ -42,10 +44,10 @@ def audit_scales(target: str, settings: Overaug, console: Console) -> list[Metri
     audit = _audit(loaded.backbone.to(device).eval(), source, masks, crops, settings, console)
     advice = advise(audit, random=target.startswith("random:"))
     about = f"{len(audit.empty)} images at {size} px, local views of {crops.local_size} px"
-    console.print(f"Crop scales of {data} by {target}: {about}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Crop scales of {data.source} by {target}: {about}", highlight=False, markup=False, soft_wrap=True)
     panels = _panels(audit)
     protocol = f"{size} px, local views of {crops.local_size} px"
-    saver.record(advice.metrics, data, protocol, start=start, device=device, details=_details(audit, panels))
+    saver.record(advice.metrics, data.source, protocol, start=start, device=device, details=_details(audit, panels))
     scales = {"local_scale": advice.local_scale, "global_scale": advice.global_scale}
     ranges = {name: scale for name, scale in scales.items() if scale is not None}
     levels = {LOCAL_LEVEL: LOCAL, GLOBAL_LEVEL: GLOBAL}
@@ -58,11 +60,11 @@ def audit_scales(target: str, settings: Overaug, console: Console) -> list[Metri
     return advice.metrics
 
 
-def _open(data: str, console: Console) -> tuple[Source, AnnotatedSource | None]:
+def _open(data: DataSettings, console: Console) -> tuple[Source, AnnotatedSource | None]:
     """The images to train on, and the same with masks if there are any."""
-    if not has_objects(data):
-        return open_train(data), None
-    annotated, _ = open_annotated(data)
+    if not has_objects(data.source):
+        return open_train(data.source, classes=data.classes, max_pixels=data.max_pixels), None
+    annotated, _ = open_annotated(data.source, max_pixels=data.max_pixels)
     for note in annotated.notes:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
     return annotated, annotated if annotated.has_masks else None

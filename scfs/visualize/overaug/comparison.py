@@ -12,11 +12,12 @@ from scfs.data.sources import Source
 from scfs.data.views import MultiCrop, square_view
 from scfs.distributed import choose_device
 from scfs.evaluate.features import refuse_non_finite
+from scfs.evaluate.own_data import choose_data
 from scfs.evaluate.tables import metrics_table
 from scfs.runs.metric import Metric
 from scfs.visualize.overaug.classifier import MapClassifier, name_classes, open_classifier, true_outputs
 from scfs.visualize.overaug.comparison_picture import ComparedRow, save_comparison
-from scfs.visualize.overaug.images import Crops, crops_of, data_of, open_unseen, sampled_images
+from scfs.visualize.overaug.images import Crops, crops_of, open_unseen, sampled_images
 from scfs.visualize.overaug.probabilities import SAMPLES, Compared, compare, metrics_of, scores, top_classes
 from scfs.visualize.overaug.saving import Saver
 from scfs.visualize.overaug.settings import Overaug
@@ -40,7 +41,7 @@ def compare_views(target: str, settings: Overaug, console: Console) -> list[Metr
     """Compare local views, their images and the feature augmentations by their class probabilities; draw the worst."""
     start, device = time.perf_counter(), choose_device(settings.device)
     saver = Saver(target, "overaug", settings, console)
-    data = data_of(target, settings.data, console)
+    data = choose_data(target, settings.data, console)
     source, classifier = open_unseen(data), open_classifier(target, settings, device, console)
     own_names = classifier.probe.classes  # of a probe: those of the class folders, which a file may rename
     classifier = name_classes(classifier, settings.class_names, source.classes)
@@ -54,9 +55,11 @@ def compare_views(target: str, settings: Overaug, console: Console) -> list[Metr
     low, high = crops.local_scale
     count = f"{len(rows)} image{'s' * (len(rows) > 1)}"
     about = f"{count} at {crops.global_size} px, {settings.views} views of area {low:g}-{high:g} each"
-    _print(f"Over-augmentation on {data} of {target}: {about}; probabilities of the {reference}", metrics, console)
+    _print(
+        f"Over-augmentation on {data.source} of {target}: {about}; probabilities of the {reference}", metrics, console
+    )
     protocol = f"{reference}, {crops.global_size} px, views of {crops.local_size} px and area {low:g}-{high:g}"
-    saver.record(metrics, data, protocol, start=start, device=device)
+    saver.record(metrics, data.source, protocol, start=start, device=device)
     drawn = [_drawn(each, source, classifier.probe.classes) for each in worst]
     saver.draw(lambda path: save_comparison(path, drawn, reference=reference))
     return metrics

@@ -7,11 +7,10 @@ from rich.console import Console
 from rich.progress import track
 
 from scfs.backbones import Backbone
+from scfs.config import DataSettings
 from scfs.data.decode import SUFFIXES, Unreadable
 from scfs.data.sources import Source, open_all, open_labelled, open_train
 from scfs.data.unreadable import refuse_unreadable, show_left_out
-from scfs.errors import UserError
-from scfs.evaluate.own_data import own_data, show_own
 from scfs.visualize.attention import usable_side
 from scfs.visualize.features import sample_indices
 from scfs.visualize.run_settings import config_of
@@ -44,23 +43,15 @@ def crops_of(target: str, backbone: Backbone, global_size: int) -> Crops:
     )
 
 
-def data_of(target: str, data: str, console: Console) -> str:
-    """The source that is given or, where none is, that of the run's own images."""
-    if data:
-        return data
-    source, _ = own_data(target)
-    if not source:
-        raise UserError(f"{target} is not a run with its own images; give images with --data.")
-    show_own(source, console)
-    return source
-
-
-def open_unseen(data: str) -> Source:
+def open_unseen(data: DataSettings) -> Source:
     """The val images of a source with classes, on which no probe was trained; of any other source, all images."""
-    path = Path(data).expanduser()
+    path = Path(data.source).expanduser()
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        return open_all(data)
-    return open_labelled(data)[1] if len(open_train(data).classes) > 1 else open_all(data)
+        return open_all(data.source, max_pixels=data.max_pixels)
+    train = open_train(data.source, classes=data.classes, max_pixels=data.max_pixels)
+    if len(train.classes) > 1:
+        return open_labelled(data.source, classes=data.classes, max_pixels=data.max_pixels)[1]
+    return train if data.classes else open_all(data.source, max_pixels=data.max_pixels)
 
 
 def sampled_images(source: Source, limit: int, console: Console) -> Iterator[tuple[int, Image.Image]]:

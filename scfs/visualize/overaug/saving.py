@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from scfs.runs.files import check_new
 from scfs.runs.layout import environment, free_path
 from scfs.runs.metric import Metric
 from scfs.runs.results import Result, record, results_folder
@@ -16,8 +17,12 @@ class Saver:
     """Saves results and the picture in the run folder; of weights alone, the picture in runs."""
 
     def __init__(self, target: str, name: str, settings: Overaug, console: Console):
+        """Refuses to overwrite the file of the settings, before the work that produces it."""
         self.target, self.name, self.settings, self.console = target, name, settings, console
         self.folder = results_folder(target, console)
+        self.out = Path(settings.out) if settings.out else None
+        if self.out is not None:
+            check_new(self.out, make_parents=True)
 
     def record(
         self,
@@ -44,10 +49,8 @@ class Saver:
 
     def draw(self, save: Callable[[Path], None]) -> Path:
         """Draw the picture where the settings say, and print where; returns its path."""
-        if self.settings.out:
-            path = Path(self.settings.out).expanduser()
-        else:
-            path = free_path(self.name, ".png") if self.folder is None else self.folder / f"{self.name}.png"
+        own = free_path(self.name, ".png") if self.folder is None else self.folder / f"{self.name}.png"
+        path = self.out or own
         save(path)
         self.console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
         return path

@@ -2,7 +2,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from scfs.config import Auto, CropScale, Positive, Seed, Settings, Side
+from scfs.config import Auto, CropScale, NewPath, Positive, Seed, Settings, Side
 from scfs.errors import UserError
 from scfs.evaluate.settings import ARCHITECTURE
 
@@ -26,10 +26,10 @@ class Overaug(Settings):
     class_names: str = Field(
         "", description="file with the names of the classifier's classes, one per line; empty: its own or the data's"
     )
-    out: str = Field("", description="PNG, SVG or PDF file; empty: a PNG file in the run folder, or in runs")
+    out: NewPath = Field("", description="new PNG, SVG or PDF file; empty: a PNG file in the run folder, or in runs")
     backbone: str = Field("", description=ARCHITECTURE)
-    network: Literal["teacher", "student"] = "teacher"
-    device: str = "auto"
+    network: Literal["teacher", "student"] = Field("teacher", description="network of a run to use")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if available")
     seed: Seed = Field(0, description="seed of views and of random weights")
 
     @model_validator(mode="after")

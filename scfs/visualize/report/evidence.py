@@ -102,7 +102,9 @@ def gather(
     first = samples[0]
     photos = Photos(source, first.indices.tolist(), first.labels, first.unreadable)
     scores = (
-        _layer_scores(networks, samples, configs[0], workers, console) if source.classes else [{} for _ in networks]
+        _layer_scores(networks, samples, source, configs[0], workers, console)
+        if source.classes
+        else [{} for _ in networks]
     )
     images = [photos.image(row) for row in photos.shown]
     seen = [
@@ -163,17 +165,27 @@ def _layers(network: Network, sample: Sample) -> dict[str, LabelledFeatures]:
 
 
 def _layer_scores(
-    networks: Sequence[Network], samples: Sequence[Sample], config: Config, workers: int, console: Console
+    networks: Sequence[Network],
+    samples: Sequence[Sample],
+    source: Source,
+    config: Config,
+    workers: int,
+    console: Console,
 ) -> list[dict[str, Accuracy]]:
-    """k-NN by layer of each network, on a sample of the train and val images; empty if these cannot be scored."""
+    """k-NN by layer of each network, on a sample of the train and val images; empty if these cannot be scored.
+
+    samples: of the source. They are the neighbours, unless the val images are some of the source's.
+    """
     try:
-        _, val = open_labelled(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
+        train, val = open_labelled(config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels)
     except UserError:  # usable for pictures, not for scoring: a single class, say
         return [{} for _ in networks]
+    if len(train) < len(source):
+        samples = _features(networks, train, NUM_TRAIN, workers, console)
     scored, num_classes = _features(networks, val, NUM_VAL, workers, console), len(val.classes)
     found = []
-    for network, train, held_out in zip(networks, samples, scored, strict=True):
-        pairs = zip(_layers(network, train).items(), _layers(network, held_out).values(), strict=True)
+    for network, sample, held_out in zip(networks, samples, scored, strict=True):
+        pairs = zip(_layers(network, sample).items(), _layers(network, held_out).values(), strict=True)
         found.append(
             {layer: knn_accuracy(known, asked, num_classes=num_classes)[HEADLINE_K] for (layer, known), asked in pairs}
         )

@@ -5,6 +5,7 @@ from PIL import Image
 from rich.console import Console
 
 from scfs.config import Config
+from scfs.data.paths import readable
 from scfs.data.skipped import skipped_by_suffix
 from scfs.data.sources import Source, open_train
 from scfs.data.unreadable import show_left_out
@@ -48,7 +49,8 @@ def report(folders: Sequence[Path], settings: Report, console: Console) -> Path:
     sections = _sections(runs, evidence, settings, console, pictures=page.parent if is_own else None)
     title = f"Run {runs[0].name}" if len(runs) == 1 else f"Runs {', '.join(run.name for run in runs)}"
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_text(page, render_page(title, summary(runs, _photo_facts(runs, source, settings)), sections))
+    facts = _photo_facts(pretrained[0], source, settings) if source is not None else {}
+    write_text(page, readable(render_page(title, summary(runs, facts), sections)))
     _print(console, runs, page, with_pictures=is_own and evidence is not None)
     show_left_out(evidence.photos.unreadable if evidence else [], console)
     return page
@@ -57,7 +59,7 @@ def report(folders: Sequence[Path], settings: Report, console: Console) -> Path:
 def _page_path(runs: Sequence[ReportedRun], settings: Report) -> Path:
     """Where the page goes: a report of one run replaces its earlier one, any other file must be new."""
     if settings.out:
-        check_new(path := Path(settings.out).expanduser())
+        check_new(path := Path(settings.out))
         return path
     return runs[0].folder / REPORT / "index.html" if len(runs) == 1 else free_path("report", ".html")
 
@@ -91,11 +93,9 @@ def _with_source(config: Config, moved_to: str) -> Config:
     return config.model_copy(update={"data": data})
 
 
-def _photo_facts(runs: Sequence[ReportedRun], source: Source | None, settings: Report) -> dict[str, str]:
-    """What is known of the photos."""
-    if source is None:
-        return {}
-    skipped = skipped_by_suffix(settings.data or runs[0].source)
+def _photo_facts(run: ReportedRun, source: Source, settings: Report) -> dict[str, str]:
+    """What is known of the photos of a run."""
+    skipped = skipped_by_suffix(settings.data or run.data.source)
     listed = ", ".join(f"{count:,} {suffix}" for suffix, count in skipped.most_common())
     classes = f"{len(source.classes):,} classes" if source.classes else "no labels"
     return {"photos": f"{len(source):,} ({classes})", "files skipped by suffix": listed or "none"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scfs.config import Config
+from scfs.config import Config, DataSettings
 from scfs.errors import UserError
 from scfs.evaluate.own_data import own_data
 from scfs.recipe import check, read_toml
@@ -36,9 +36,9 @@ class ReportedRun:
     unreadable: Sequence[str]  # images that could not be read in training
 
     @property
-    def source(self) -> str:
+    def data(self) -> DataSettings:
         """The images that it was trained on."""
-        return own_data(str(self.folder))[0]
+        return own_data(str(self.folder))
 
     @property
     def total_steps(self) -> int:

@@ -1,6 +1,7 @@
 """The `scfs overaug` command, with the probe of a run, with another project's classifier, and as an audit."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import scfs as package
+from scfs.config import DataSettings
 from scfs.console import LoggingConsole
 from scfs.data.views import normalize, square_view
 from scfs.runs.metric import by_name
@@ -140,6 +142,16 @@ def test_what_cannot_be_compared_is_refused(trained, photos, scfs, tmp_path):
     assert not (trained / "overaug.png").exists()
 
 
+@pytest.mark.parametrize("flags", [(), ("--audit",)])
+def test_a_picture_is_not_overwritten(probed, photos, scfs, tmp_path, flags):
+    picture, before = tmp_path / "mine.png", read_results(probed)
+    picture.write_bytes(b"mine")
+    answer = scfs("overaug", probed, "--data", photos, *flags, *FEW, "--out", picture)
+    assert refused(answer, "mine.png exists and is not overwritten")
+    assert picture.read_bytes() == b"mine"
+    assert read_results(probed) == before
+
+
 def test_an_audit_with_masks(trained, scfs):
     code, out, err = scfs("overaug", trained, "--audit", *FEW)
     assert (code, err) == (0, "")
@@ -166,9 +178,18 @@ def test_an_audit_needs_neither_labels_nor_trained_weights(photos, scfs, tmp_pat
 
 
 def test_val_images_are_compared_if_there_are_classes(photos):
-    assert len(open_unseen(str(photos))) < 12
-    assert open_unseen(str(photos)).classes == ("cats", "dogs")
-    assert len(open_unseen(str(photos / "cats"))) == 6
+    val = open_unseen(DataSettings(source=str(photos)))
+    assert len(val) < 12
+    assert val.classes == ("cats", "dogs")
+    assert len(open_unseen(DataSettings(source=str(photos / "cats")))) == 6
+
+
+@pytest.mark.parametrize(("listed", "count"), [(("dogs", "birds"), 2), (("birds",), 6)])
+def test_only_classes_of_the_list_are_compared(photos, tmp_path, listed, count):
+    shutil.copytree(photos / "dogs", photos / "birds")
+    (tmp_path / "classes.txt").write_text("\n".join(listed), encoding="utf-8")
+    val = open_unseen(DataSettings(source=str(photos), classes=str(tmp_path / "classes.txt")))
+    assert (val.classes, len(val)) == (listed, count)
 
 
 def test_pictures(tmp_path):

@@ -124,13 +124,9 @@ class Gallery:
 
 
 def _reduced(image: Image.Image, side: int) -> Image.Image:
-    """The image, or a smaller copy if it has more than so many pixels a side."""
+    """The image, or a smaller copy if it has more than so many pixels per side."""
     if max(image.size) <= side:
         return image
     copy = image.copy()
     copy.thumbnail((side, side), Image.Resampling.LANCZOS)
     return copy
-
-
-def _num_bytes(image: Image.Image) -> int:
-    return 3 * image.width * image.height

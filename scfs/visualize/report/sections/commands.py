@@ -44,9 +44,10 @@ def _for_one(run: ReportedRun, *, has_labels: bool) -> Iterator[tuple[str, list[
         epochs = -(-AIM_STEPS * run.config.optim.epochs // run.total_steps)
         about = f"Train longer, about {AIM_STEPS:,} steps, in a new run:"
         yield about, ["scfs", "pretrain", folder, "--optim.epochs", str(epochs)]
-    if (photos := Path(run.source)).is_absolute() and photos.is_dir():  # as runs record folders; others are no paths
+    photos = Path(run.data.source)
+    if photos.is_absolute() and photos.is_dir():  # as runs record folders; others are no paths
         about = f"Find the photos most similar to one of them ({PHOTO}):"
-        yield about, ["scfs", "embed", folder, run.source, "--query", PHOTO, "--nearest", "10"]
+        yield about, ["scfs", "embed", folder, str(photos), "--query", PHOTO, "--nearest", "10"]
     labels = "" if has_labels else f" ({FOLDER}: photos in a folder per class)"
     done = {result.evaluation for result in run.results}
     for name, about in EVALUATIONS.items():

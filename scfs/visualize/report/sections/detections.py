@@ -23,7 +23,7 @@ NUM_IMAGES = 6
 def detection_section(run: ReportedRun, data: str, console: Console) -> Section:
     """Ground truth and predictions of val images, evenly spaced; those that cannot be read are left out."""
     trained, device = read_detector(run.folder), choose_device("auto")
-    _, val = open_annotated(data or run.source)
+    _, val = open_annotated(data or run.data.source, max_pixels=run.data.max_pixels)
     some = AnnotatedSubset(val, sample_indices(len(val), NUM_IMAGES))
     found = find_objects(trained.detector.to(device), some, workers=0, device=device, console=console)
     with tempfile.TemporaryDirectory() as folder:
