@@ -210,9 +210,9 @@ def _by_full_name(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tup
 @contextmanager
 def _restore_torch_state() -> Iterator[None]:
     """Restore the caller's threads and random state, which jobs may change."""
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    threads, gpus = torch.get_num_threads(), torch.cuda.device_count() if torch.cuda.is_initialized() else 0
     try:
-        yield
+        with torch.random.fork_rng(devices=range(gpus)):
+            yield
     finally:
         torch.set_num_threads(threads)
-        torch.set_rng_state(state)

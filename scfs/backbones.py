@@ -225,8 +225,9 @@ def load_backbone(target: str, *, name: str | None = None, network: str = "teach
     a timm model with random weights.
     """
     if target.startswith("random:"):
-        torch.manual_seed(seed)
-        return Loaded(Backbone(target.removeprefix("random:")), None)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return Loaded(Backbone(target.removeprefix("random:")), None)
     stored = read_weights(target, network)
     if stored.name is not None and name not in (None, stored.name):
         raise UserError(f"{stored.path} holds backbone '{stored.name}', not '{name}'; omit the name.")

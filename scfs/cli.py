@@ -84,7 +84,8 @@ def _explain(error: Exception, args: list[str]) -> str | None:
 
 def _dispatch(args: list[str]) -> int:
     first = next((i for i, arg in enumerate(args) if arg not in VERBOSITY), len(args))
-    args = [*args[first:], *args[:first]] if "--" not in args else args
+    last = args.index("--") if "--" in args else len(args)
+    args = [*args[first:last], *args[:first], *args[last:]]
     if not args or args[0] in (*HELP, *VERBOSITY):
         print(f"{usage(COMMANDS.values())}\n{NOTES}", end="")
         return 0 if args and args[0] in HELP else 2

@@ -1,6 +1,7 @@
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from scfs.errors import UserError
 from scfs.method.modes import Contrast, ObjectiveName, Plan, Targets, Variant, plan_of
@@ -16,6 +17,14 @@ Side = Annotated[int, Field(ge=8, lt=2**15)]  # of a view, in pixels: in fewer, 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Temperature = Annotated[float, Field(gt=0)]
 CropScale = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
+
+
+def _expand_home(path: str) -> str:
+    """Replace a leading ~ by the home folder: a shell does so in flags, nobody in recipes."""
+    return str(Path(path).expanduser()) if path.startswith("~") else path
+
+
+NewPath = Annotated[str, AfterValidator(_expand_home)]  # of what a command writes
 
 
 def as_names(value: Any) -> Any:
@@ -47,7 +56,8 @@ class DataSettings(Settings):
     classes: str = Field("", description="file naming the class folders to use, one per line; empty: all")
     max_megapixels: Positive = Field(100, description="larger images count as unreadable")
     max_unreadable: Fraction = Field(
-        0.01, description="fraction of unreadable images above which a run stops; a handful is always tolerated"
+        0.01,
+        description="unreadable images above which a run stops, as a fraction; ten are allowed, unless they are half",
     )
     workers: Count | Auto = Field(
         "auto", description="data loader workers; auto: one per core, at most 8; without a GPU one per 4 cores"
@@ -63,7 +73,8 @@ class BackboneSettings(Settings):
 
     name: str = Field("resnet50", description="a timm model, or resnet10_half (reduced, for CPUs)")
     layers: Annotated[tuple[str, ...] | Auto, BeforeValidator(as_names)] = Field(
-        "auto", description="search layers, shallow to deep; auto: the last three stages"
+        "auto",
+        description="search layers, shallow to deep; auto: the last three stages; of a ViT, 1/2, 3/4 and all of it",
     )
     init: str = Field(
         "", description="initial weights: a run, or a weights file of timm, torchvision, DINO, MoCo, SCFS"
@@ -93,14 +104,14 @@ class MethodSettings(Settings):
     search_out_dim: Positive = Field(256, description="outputs of the search heads")
     search_hidden_dim: Positive = Field(2048, description="hidden width of the search heads")
     search_bottleneck_dim: Positive = Field(256, description="channels inside the search heads' residual block")
-    student_temp: Temperature = 0.1
+    student_temp: Temperature = Field(0.1, description="temperature of the student's softmax (objective dino only)")
     teacher_temp: Temperature | Auto = Field(0.07, description="teacher temperature after its warm-up")
     teacher_temp_start: Temperature = Field(0.04, description="teacher temperature at the first step")
     teacher_temp_warmup_epochs: Count | Auto = Field(50, description="epochs of linear temperature warm-up")
     centering: Literal["center", "sinkhorn"] = Field(
         "center", description="how outputs are balanced (objective dino only); sinkhorn: as in SwAV and DINOv2"
     )
-    center_momentum: Fraction = CENTER_MOMENTUM
+    center_momentum: Fraction = Field(CENTER_MOMENTUM, description="momentum of the center (objective dino only)")
     info_nce_temp: Temperature = Field(0.1, description="temperature of objective info-nce")
     momentum: Fraction | Auto = Field(0.996, description="teacher momentum at the start")
     final_momentum: Fraction | Literal["same"] = Field(1.0, description="teacher momentum at the end of a cosine")
@@ -162,7 +173,7 @@ class ViewSettings(Settings):
 
     global_size: Side = Field(224, description="side of the two global views, in pixels")
     local_size: Side = Field(96, description="side of the local views, in pixels")
-    num_local_views: Count = 8
+    num_local_views: Count = Field(8, description="local views of an image, where the contrast mode uses them")
     global_scale: CropScale | Auto = Field("auto", description="area of global crops; auto: 0.14-1, released 0.25-1")
     local_scale: CropScale | Auto = Field(
         "auto", description="area of local crops; auto: 0.05-0.14, released 0.05-0.25"
@@ -187,8 +198,8 @@ class ViewSettings(Settings):
 class OptimSettings(Settings):
     """How the student is optimized."""
 
-    name: Literal["sgd", "adamw", "lars", "muon"] = "sgd"
-    epochs: Epochs = 200
+    name: Literal["sgd", "adamw", "lars", "muon"] = Field("sgd", description="optimizer")
+    epochs: Epochs = Field(200, description="passes over the images")
     batch_size: Positive = Field(256, description="images per optimizer step, over all processes")
     accumulate: Positive = Field(1, description="gradient accumulation: micro-batches per step in each process")
     precision: PrecisionName | Auto = Field(
@@ -204,7 +215,7 @@ class OptimSettings(Settings):
         "same", description="weight decay at the end of a cosine"
     )
     clip: Literal["off", "per-tensor", "total"] = Field("per-tensor", description="what clip_norm bounds")
-    clip_norm: Annotated[float, Field(gt=0)] = 3.0
+    clip_norm: Annotated[float, Field(gt=0)] = Field(3.0, description="largest norm of a gradient; see clip")
 
     @property
     def peak_lr(self) -> float:
@@ -214,17 +225,19 @@ class OptimSettings(Settings):
 class RunSettings(Settings):
     """Folder, hardware, logging and checkpoints; nothing that changes what is learned."""
 
-    folder: str = Field("auto", description="run folder; auto: runs/RECIPE, or the next free number after it")
+    folder: NewPath = Field("auto", description="run folder; auto: runs/RECIPE, or the next free number after it")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if available")
-    threads: Positive | Auto = Field("auto", description="CPU threads; auto: one per core")
+    threads: Positive | Auto = Field(
+        "auto", description="CPU threads; auto: the cores, divided by the processes on the machine"
+    )
     channels_last: bool = Field(True, description="memory layout of images and convolutions")
-    gradient_checkpointing: bool = Field(False, description="less memory, a third more time, the same results")
+    gradient_checkpointing: bool = Field(False, description="less memory, about a quarter more time, the same results")
     compile: bool = Field(False, description="torch.compile the backbones; the first steps take minutes")
     loggers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(as_names)] = Field(
         (), description="also log to these (optional dependencies)"
     )
     on_collapse: Literal["warn", "stop"] = Field("warn", description="what to do at a sign of collapse")
-    log_every_steps: Positive = 10
+    log_every_steps: Positive = Field(10, description="steps between lines of the log")
     knn_every_epochs: Count = Field(
         10, description="epochs between online RankMe and k-NN, also done at the start and the end; 0: never"
     )
@@ -235,7 +248,7 @@ class RunSettings(Settings):
 class Config(Settings):
     """All settings of a pre-training run. Defaults are the paper's 200 epochs on ImageNet."""
 
-    seed: Seed = 0
+    seed: Seed = Field(0, description="seed of weights, order and views")
     data: DataSettings = DataSettings()
     backbone: BackboneSettings = BackboneSettings()
     method: MethodSettings = MethodSettings()

@@ -1,4 +1,4 @@
-"""What jobs print goes to the logger `scfs`; only the command line shows it."""
+"""What jobs print goes to the logger `scfs`; the command line shows it, other programs see only its warnings."""
 
 import io
 import logging
@@ -14,7 +14,6 @@ from rich.text import Text
 from scfs.printable import printable
 
 LOGGER = logging.getLogger("scfs")
-LOGGER.addHandler(logging.NullHandler())  # nothing is printed unless a program configures logging
 LEVELS = {"dim": logging.DEBUG, "yellow": logging.WARNING, "bold yellow": logging.WARNING}  # by style; others: info
 
 

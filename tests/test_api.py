@@ -157,6 +157,7 @@ def test_the_program_keeps_its_threads_allocator_and_seed(tiny_recipe, tmp_path,
     run = scfs.pretrain(tiny_recipe, optim={"epochs": 1}, run={"folder": str(tmp_path / "run"), "threads": 1})
     common = {"data": "scenes:12,8", "size": 32, "workers": 0, "epochs": 1, "rates": [0.1], "weight_decays": [0]}
     scfs.finetune(run, batch_size=4, **common)
+    scfs.load_backbone("random:resnet10_half")
     assert (torch.get_num_threads(), calls) == (2, [])
     assert torch.equal(torch.get_rng_state(), state)
     assert main(["pretrain", str(tiny_recipe), "--optim.epochs=1", "--run.folder", str(tmp_path / "cli")]) == 0

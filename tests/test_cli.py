@@ -70,6 +70,7 @@ def test_flags(words, flags):
         ["knn", "--size", "32", "RUN", "--k", "10", "20"],
         ["knn", "--k", "10", "20", "--size", "32", "--", "RUN"],
         ["-v", "knn", "--k", "10", "20", "-q", "RUN", "--size=32"],
+        ["-v", "knn", "--size=32", "--k", "10", "20", "--", "RUN"],
     ],
 )
 def test_targets_and_flags_come_in_any_order(scfs, called, words):

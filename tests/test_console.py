@@ -32,6 +32,14 @@ def test_a_run_is_complete(first_line, tiny_recipe, tmp_path):
     assert read_metrics(tmp_path / "run")[-1]["step"] == 6
 
 
+def test_programs_that_do_not_configure_logging_see_warnings(capsys, monkeypatch):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    console = LoggingConsole()
+    console.print("Step 10")
+    console.print("Warning at step 10: ...", style="bold yellow")
+    assert capsys.readouterr() == ("", "Warning at step 10: ...\n")
+
+
 NAME = "run[/x] [bold]\x1b[31m\u202egnp.exe\udcff\x07"
 SHOWN = r"run[/x] [bold]\x1b[31m\u202egnp.exe\xff\x07"
 

@@ -2,7 +2,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from scfs.config import Epochs, Positive, Seed, Settings, as_names
+from scfs.config import Epochs, NewPath, Positive, Seed, Settings, as_names
 
 
 class Ablate(Settings):
@@ -21,5 +21,5 @@ class Ablate(Settings):
     linear: Literal["live", "cached", "off"] = Field(
         "live", description="how linear probes are trained; off: not at all"
     )
-    linear_epochs: Epochs = 100
-    folder: str = Field("", description="where runs, table and plot go; empty: runs/ablate-TABLE")
+    linear_epochs: Epochs = Field(100, description="passes of a linear probe over the train images")
+    folder: NewPath = Field("", description="where runs, table and plot go; empty: runs/ablate-TABLE")

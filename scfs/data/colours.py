@@ -73,7 +73,8 @@ def adjust_hue(levels: Tensor, factor: Tensor) -> Tensor:
         torch.where(top == green, 2 + (blue - red) / scale, 4 + (red - green) / scale),
     )
     rotated = sixths.unsqueeze(1) + 6 * factor  # (n, 1, H, W)
-    distance = (torch.tensor([5.0, 3.0, 1.0], device=levels.device).view(3, 1, 1) + rotated) % 6  # from each primary
+    primaries = torch.arange(5, 0, -2, device=levels.device).view(3, 1, 1)
+    distance = (primaries + rotated) % 6  # from each primary
     return top.unsqueeze(1) - chroma.unsqueeze(1) * torch.minimum(distance, 4 - distance).clamp_(0, 1)
 
 
@@ -91,8 +92,8 @@ def blur(levels: Tensor, radius: Tensor) -> Tensor:
 
 
 def _grey(levels: Tensor) -> Tensor:
-    weights = torch.from_numpy(GREY).to(levels.device).view(3, 1, 1)
-    return (levels * weights).sum(dim=1, keepdim=True)
+    red, green, blue = (float(weight) * levels[:, i : i + 1] for i, weight in enumerate(GREY))
+    return red + green + blue
 
 
 def _change(levels: Tensor, chosen: Tensor, factors: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> None:

@@ -85,17 +85,17 @@ def open_train(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) 
     return choose_classes(train, read_names(Path(classes).expanduser()), origin=classes)
 
 
-def open_all(source: str) -> Source:
+def open_all(source: str, *, max_pixels: int = MAX_PIXELS) -> Source:
     """The images to apply a network to: all below a folder, also in its `train` and `val`, or a single image file.
 
     Of any other source, its train split.
     """
     path = Path(source).expanduser()
     if path.is_dir() and not archives_in(path):
-        return read_folder(path)
+        return read_folder(path, max_pixels=max_pixels)
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        return read_file(path)
-    return open_train(source)
+        return read_file(path, max_pixels=max_pixels)
+    return open_train(source, max_pixels=max_pixels)
 
 
 def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXELS) -> tuple[Source, Source]:

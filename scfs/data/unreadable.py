@@ -14,6 +14,7 @@ from rich.console import Console
 
 from scfs.data.decode import Unreadable, reason_of
 from scfs.data.sources import Source
+from scfs.distributed import on_rank_zero
 from scfs.errors import UserError, out_of_memory
 from scfs.runs.files import append_text
 
@@ -69,7 +70,8 @@ def num_allowed(num_images: int, max_fraction: float = MAX_UNREADABLE) -> int:
 class UnreadableImages:
     """Images that could not be read: reports each once, counts them per epoch, and raises a `UserError` at too many.
 
-    With a `path`, every one is written to that file, and those already in it are not reported again.
+    With a `path`, every one is written to that file, and those already in it are not reported again; all processes must
+    then add the same ones.
     """
 
     def __init__(self, num_images: int, *, max_fraction: float = MAX_UNREADABLE, path: Path | None = None):
@@ -79,9 +81,9 @@ class UnreadableImages:
             self.reported.update(path.read_text(encoding="utf-8").splitlines())
         self.epoch, self.count = 0, 0
 
-    def check(self, epoch: int, problems: Sequence[str], total: int) -> Iterator[str]:
-        """Lines to print: `problems` are those of this process, `total` the number in all processes."""
-        self.count = total + (self.count if epoch == self.epoch else 0)
+    def check(self, epoch: int, problems: Sequence[str]) -> Iterator[str]:
+        """Lines to print about the problems of all processes in a step."""
+        self.count = len(problems) + (self.count if epoch == self.epoch else 0)
         self.epoch = epoch
         for problem in self.add(problems):
             yield replaced(problem)
@@ -92,7 +94,8 @@ class UnreadableImages:
         new = sorted({*problems} - self.reported)
         self.reported.update(new)
         if new and self.path is not None:
-            append_text(self.path, "".join(f"{problem}\n" for problem in new))
+            path, text = self.path, "".join(f"{problem}\n" for problem in new)
+            on_rank_zero(lambda: append_text(path, text))
         return new
 
     def refuse_too_many(self, count: int | None = None) -> None:

@@ -30,7 +30,7 @@ def check_data(target: str, settings: CheckData, console: Console) -> dict[str, 
     Raises a `UserError` if pre-training would refuse the images, after everything has been reported. Returns what a
     .json file holds.
     """
-    out = Path(settings.out).expanduser() if settings.out else None
+    out = Path(settings.out) if settings.out else None
     if out is not None:
         check_new(out)
     source = open_train(target, max_pixels=settings.max_megapixels * 1_000_000)

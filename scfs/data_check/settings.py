@@ -1,6 +1,6 @@
 from pydantic import Field, model_validator
 
-from scfs.config import Auto, Count, Fraction, Positive, Settings
+from scfs.config import Auto, Count, Fraction, NewPath, Positive, Settings
 from scfs.errors import UserError
 
 SUFFIXES = (".json", ".csv")
@@ -13,8 +13,8 @@ class CheckData(Settings):
     max_megapixels: Positive = Field(100, description="larger images count as unreadable, as in pre-training")
     max_unreadable: Fraction = Field(0.01, description="fraction of the images that may be, as in pre-training")
     show: Count = Field(5, description="names to print of each kind of problem; --out has all")
-    workers: Count | Auto = "auto"
-    out: str = Field("", description="a .json or .csv file to write with every problem; .json has the summary too")
+    workers: Count | Auto = Field("auto", description="data loader workers; auto: as in pre-training")
+    out: NewPath = Field("", description="a .json or .csv file to write with every problem; .json has the summary too")
 
     @model_validator(mode="after")
     def _known_suffix(self) -> "CheckData":

@@ -30,14 +30,14 @@ def test_an_epoch_of_a_run(tmp_path):
     path = tmp_path / "unreadable.txt"
     path.write_text("c.jpg\n")
     unreadable = UnreadableImages(8, path=path)  # three are allowed: more would be half
-    assert list(unreadable.check(1, ["b.jpg", "a.jpg"], 2)) == [
+    assert list(unreadable.check(1, ["b.jpg", "a.jpg"])) == [
         f"Unreadable, replaced by the next image: {name}" for name in ("a.jpg", "b.jpg")
     ]
-    assert list(unreadable.check(1, ["c.jpg"], 1)) == []  # reported before
-    assert list(unreadable.check(2, ["a.jpg"], 3)) == []  # another epoch; two are another process's
+    assert list(unreadable.check(1, ["c.jpg"])) == []  # reported before
+    assert list(unreadable.check(2, ["a.jpg", "b.jpg", "c.jpg"])) == []  # another epoch
     assert path.read_text() == "c.jpg\na.jpg\nb.jpg\n"
     with pytest.raises(UserError) as caught:
-        list(unreadable.check(2, [], 1))
+        list(unreadable.check(2, ["c.jpg"]))
     assert str(caught.value) == (
         f"4 of 8 images cannot be read, more than the 3 allowed (all are listed in {path}); repair or remove them."
     )
@@ -45,9 +45,9 @@ def test_an_epoch_of_a_run(tmp_path):
 
 def test_the_setting_is_named_where_it_helps(tmp_path):
     unreadable = UnreadableImages(100, max_fraction=0.2, path=tmp_path / "unreadable.txt")
-    assert list(unreadable.check(1, [], 20)) == []
+    assert len(list(unreadable.check(1, [f"{i}.jpg" for i in range(20)]))) == 20
     with pytest.raises(UserError, match=r"more than the 20 allowed .*, or raise data.max_unreadable\.$"):
-        list(unreadable.check(1, [], 1))
+        list(unreadable.check(1, ["20.jpg"]))
 
 
 def test_up_to_ten_are_listed():
