@@ -23,7 +23,7 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@python=$$($(FIND_PYTHON)); \
 	test -n "$$python" || { echo "scfs needs Python 3.11 to 3.13; give one with: make PYTHON=/path/to/python"; exit 2; }; \
-	echo "Setting up $(VENV) with $$python (about 5 GB with torch; once)"; \
+	echo "Setting up $(VENV) with $$python (about 6 GB with torch; once)"; \
 	$$python -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
