@@ -6,7 +6,7 @@ import multiprocessing
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from scfs.commands import COMMANDS
 from scfs.config import Config
 from scfs.flags import CommandParser
 from scfs.recipe import check
+from scfs.training import cpu
 
 if "START_METHOD" in os.environ:  # of loader workers: spawn, as on macOS and Windows
     multiprocessing.set_start_method(os.environ["START_METHOD"])
@@ -55,6 +56,14 @@ def read_flags(args: Sequence[str]) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread_per_job() -> Iterator[None]:
+    """Jobs use all cores, but pytest runs a process for each core."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "num_cores", lambda: 1)
+        yield
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ CASES = [
     {"method.contrast": "dino-multilayer", "method.centering": "sinkhorn"},
     {"method.contrast": "dino", "backbone.name": "mobilenetv3_small_050"},  # norms with built-in activations
 ]
-IMAGES, STEPS = 4, 5
+IMAGES, STEPS = 4, 3
 
 
 def draw_batch(seed: int) -> ViewBatch:
@@ -69,7 +69,7 @@ def draw_batch(seed: int) -> ViewBatch:
 
 
 def learn(case: dict[str, object]) -> dict[str, torch.Tensor]:
-    """Five steps on this process's shard of each batch; everything in a checkpoint, losses and diagnostics."""
+    """Steps on this process's shard of each batch; everything in a checkpoint, losses and diagnostics."""
     config = check(Config, TINY, case)
     torch.manual_seed(0)
     method = build_method(config).double()

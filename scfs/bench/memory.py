@@ -2,7 +2,7 @@ import multiprocessing
 import resource
 import statistics
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -12,12 +12,11 @@ from scfs.bench.settings import BenchMemory
 from scfs.training.cpu import cpu_setup, peak_memory
 
 RELEASED = "scfs, released"
-# Mode, variant, and whether activations are recomputed.
-STEPS = {
-    "dino": ("dino", "paper", False),
-    "scfs": ("scfs", "paper", False),
-    RELEASED: ("scfs", "released", False),
-    "scfs, gradient checkpointing": ("scfs", "paper", True),
+STEPS: dict[str, dict[str, Any]] = {
+    "dino": {"contrast": "dino", "variant": "paper"},
+    "scfs": {"contrast": "scfs", "variant": "paper"},
+    RELEASED: {"contrast": "scfs", "variant": "released"},
+    "scfs, gradient checkpointing": {"contrast": "scfs", "variant": "paper", "recompute": True},
 }
 
 
@@ -36,18 +35,21 @@ def bench_memory(settings: BenchMemory, console: Console) -> dict[tuple[int, str
     """
     check_page(settings.write)
     costs: dict[tuple[int, str], Cost] = {}
+    views = settings.model_dump(include={"num_local_views", "global_size", "local_size"})
+    network = settings.model_dump(include={"backbone", "out_dim"})
     rows = []
     for batch_size in settings.batch_sizes:
-        for name, mode in STEPS.items():
+        for name, step in STEPS.items():
             if name == RELEASED and not settings.released:
                 continue
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                cost = pool.apply(step_cost, (settings.backbone, batch_size, settings.rounds, *mode))
+                cost = pool.apply(step_cost, (batch_size, settings.rounds), {"views": views, **network, **step})
             costs[batch_size, name] = cost
             rows.append(
                 {"step": name, "batch": str(batch_size), **_columns(cost, costs[batch_size, "dino"], batch_size)}
             )
-    title = f"{settings.backbone}, 2 x 224 + 8 x 96 px, float32, each in its own process"
+    sizes = f"2 x {settings.global_size} + {settings.num_local_views} x {settings.local_size} px"
+    title = f"{settings.backbone}, {sizes}, float32, each in its own process"
     show(console, title, rows, write=settings.write)
     return costs
 
@@ -65,10 +67,13 @@ def _columns(cost: Cost, dino: Cost, batch_size: int) -> Row:
 
 
 @cpu_setup(CPU)
-def step_cost(backbone: str, batch_size: int, rounds: int, contrast: str, variant: str, recompute: bool) -> Cost:
-    """The cost in this process: peak memory once the optimizer has its state, then the time of further steps."""
-    step = OurStep(random_batch(batch_size), contrast=contrast, variant=variant, backbone=backbone, recompute=recompute)
-    whole, step.batch = step.batch, random_batch(1)
+def step_cost(batch_size: int, rounds: int, *, views: dict[str, int], **options: Any) -> Cost:
+    """The cost in this process: peak memory once the optimizer has its state, then the time of further steps.
+
+    views: what `random_batch` takes. options: what `OurStep` takes.
+    """
+    step = OurStep(random_batch(batch_size, **views), **options)
+    whole, step.batch = step.batch, random_batch(1, **views)
     step(0)
     step.batch = whole
     step(1)

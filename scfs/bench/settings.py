@@ -37,6 +37,10 @@ class BenchMemory(Settings):
 
     backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
     batch_sizes: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = Field((4,), description="images per step")
+    num_local_views: Positive = Field(8, description="local views of an image")
+    global_size: Side = Field(224, description="side of the two global views, in pixels")
+    local_size: Side = Field(96, description="side of the local views, in pixels")
+    out_dim: Positive = Field(65536, description="outputs of the data head")
     rounds: Count = Field(0, description="further steps, timed; 0: only memory")
     released: bool = Field(True, description="also measure the released variant of scfs")
     write: str = Field("", description="Markdown page to add the table to")
