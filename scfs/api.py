@@ -95,7 +95,7 @@ def pretrain(
     config = check(Config, start.values, flags)
     changed = changes(config, start.values, flags)
     if start.note:
-        console.print(start.note, highlight=False, markup=False, soft_wrap=True)
+        console.print(start.note)
     with _restore_torch_state(), listening(on_row):
         return pretrain_job(config, name=start.name, resume=resume, console=console, changes=changed)
 

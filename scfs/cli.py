@@ -145,7 +145,7 @@ def _run(command: Command, args: list[str]) -> None:
         keywords |= {"name": recipe.name, "changes": changes(positional[-1], recipe.values, parsed.flags)}
     with terminal_console(**verbosity) as console:
         if recipe is not None and recipe.note:
-            console.print(recipe.note, highlight=False, markup=False, soft_wrap=True)
+            console.print(recipe.note)
         _load(command.job)(*positional, **keywords, console=console)
 
 

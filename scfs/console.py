@@ -18,13 +18,19 @@ LEVELS = {"dim": logging.DEBUG, "yellow": logging.WARNING, "bold yellow": loggin
 
 
 class PlainConsole(Console):
-    """A rich console that shows text as it is: paths are no markup, and control characters in them are visible.
+    """A rich console that shows text as it is: one colour, lines of any length, paths that are no markup.
 
-    In notebooks too it writes text to its file, where rich would display HTML and need widgets for progress bars.
+    Control characters are made visible. In notebooks too it writes text to its file, where rich would display HTML and
+    need widgets for progress bars.
     """
 
     def __init__(self, **options: Any):
-        super().__init__(markup=False, force_jupyter=False, **options)
+        super().__init__(markup=False, highlight=False, force_jupyter=False, **options)
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        """Lines are not wrapped, tables are."""
+        is_text = all(isinstance(each, str) for each in objects)
+        super().print(*objects, soft_wrap=is_text if soft_wrap is None else soft_wrap, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The text of a line, or of a cell or title of a table."""
@@ -62,15 +68,14 @@ class LoggingConsole(PlainConsole):
 class TerminalHandler(logging.Handler):
     """Shows records on the terminal, with the colours that the job printed them in."""
 
-    def __init__(self, console: Console):
+    def __init__(self, console: PlainConsole):
         super().__init__()
         self.console = console
 
     def emit(self, record: logging.LogRecord) -> None:
         style = "yellow" if record.levelno >= logging.WARNING else None
-        plain = {"soft_wrap": True, "highlight": False, "markup": False}
-        objects, style, options = getattr(record, "printed", ((self.format(record),), style, plain))
-        Console.print(self.console, *objects, style=style, **options)
+        objects, style, options = getattr(record, "printed", ((self.format(record),), style, {}))
+        PlainConsole.print(self.console, *objects, style=style, **options)
 
 
 @contextmanager

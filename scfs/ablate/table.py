@@ -51,11 +51,11 @@ def write_table(
     objectives = sorted({row.config.method.objective for row in rows})
     if objectives != ["dino"]:
         note += f" The paper's objective is dino; these rows use {' and '.join(objectives)}."
-    console.print(note, highlight=False)
+    console.print(note)
     page, plot = folder / "table.md", folder / "table.png"
     _plot(plot, rows, measured)
     write_text(page, f"# Ablation: {name}\n\n{markdown_table(head, lines)}\n\n{note}\n\n![{name}]({plot.name})\n")
-    console.print(f"table  {page}\nplot   {plot}", highlight=False, soft_wrap=True)
+    console.print(f"table  {page}\nplot   {plot}")
     return page
 
 

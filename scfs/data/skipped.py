@@ -23,4 +23,4 @@ def show_skipped(source: str, console: Console) -> None:
     if skipped:
         listed = ", ".join(f"{count} {suffix}" for suffix, count in skipped.most_common())
         line = f"{skipped.total()} files skipped because of their suffix ({listed})"
-        console.print(line, style="yellow", soft_wrap=True, highlight=False, markup=False)
+        console.print(line, style="yellow")

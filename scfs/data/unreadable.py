@@ -135,7 +135,7 @@ def show_left_out(problems: Iterable[str], console: Console) -> None:
 
 
 def _show(console: Console, line: str) -> None:
-    console.print(line, style="yellow", soft_wrap=True, highlight=False, markup=False)
+    console.print(line, style="yellow")
 
 
 def _listed(problems: Sequence[str]) -> str:

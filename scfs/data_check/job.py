@@ -40,14 +40,14 @@ def check_data(target: str, settings: CheckData, console: Console) -> dict[str, 
     _print_report(report, found, settings, console)
     if out is not None:
         _write(out, report, found)
-        console.print(f"{'report':13} {out}", **_plain)
+        console.print(f"{'report':13} {out}")
     allowed = num_allowed(report["images"], settings.max_unreadable)
     if report["unreadable"] > allowed:
         raise UserError(
             f"{report['unreadable']} of {report['images']} images of {target} cannot be read, more than the {allowed} "
             "with which training starts; repair or remove them."
         )
-    console.print(f"training      may start: {report['unreadable']} unreadable, {allowed} are allowed", **_plain)
+    console.print(f"training      may start: {report['unreadable']} unreadable, {allowed} are allowed")
     return report
 
 
@@ -85,11 +85,11 @@ def _print_report(report: dict[str, Any], found: Sequence[Finding], settings: Ch
     for problem, count in report["problems"].items():
         listed = [finding for finding in found if finding.problem == problem][: settings.show]
         for finding in listed:
-            console.print(f"{problem}: {finding.image}: {finding.detail}", style="yellow", **_plain)
+            console.print(f"{problem}: {finding.image}: {finding.detail}", style="yellow")
         if listed and count > len(listed):
-            console.print(f"... and {count - len(listed)} more; --out FILE.csv has all.", style="yellow", **_plain)
+            console.print(f"... and {count - len(listed)} more; --out FILE.csv has all.", style="yellow")
     for name, text in described(report["effective"]).items():
-        console.print(f"{name:13} {text}", **_plain)
+        console.print(f"{name:13} {text}")
 
 
 def _write(out: Path, report: dict[str, Any], found: Sequence[Finding]) -> None:
@@ -101,6 +101,3 @@ def _write(out: Path, report: dict[str, Any], found: Sequence[Finding]) -> None:
     writer.writerow(Finding._fields)
     writer.writerows(found)
     write_text(out, rows.getvalue())
-
-
-_plain: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}

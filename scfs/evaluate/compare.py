@@ -56,14 +56,14 @@ def compare(runs: Sequence[str], console: Console) -> Path:
         table.add_row(*line)
     console.print(table)
     note = f"{TIE}: within the 95 % interval of the best in its row."
-    console.print(note, highlight=False)
+    console.print(note)
     page = layout.free_path("compare", ".md")
     page.parent.mkdir(parents=True, exist_ok=True)
     plot = page.with_suffix(".png")
     text = f"# Runs compared\n\n{markdown_table(head, lines)}\n\n{note}\n\n![Metrics by evaluation]({plot.name})\n"
     write_text(page, text)
     _save_plot(plot, dict(zip(head[1:], scores.values(), strict=True)), dict(zip(measures, names, strict=True)))
-    console.print(f"table  {page}\nplot   {plot}", highlight=False, soft_wrap=True)
+    console.print(f"table  {page}\nplot   {plot}")
     return page
 
 
@@ -76,7 +76,7 @@ def _comparable(runs: Sequence[str], console: Console) -> list[str]:
     for reason, skipped in (("not a run folder", foreign), ("no results yet", unscored)):
         if skipped:
             line = f"Skipped, {reason}: {', '.join(skipped)}"
-            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            console.print(line, style="yellow")
     return chosen
 
 

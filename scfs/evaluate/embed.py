@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -65,11 +65,11 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
             names, features, unreadable = _embed_all(backbone, source, size, settings, console)
             if out is not None and is_rank_zero():
                 write_features(out, names, features)
-                console.print(f"{out}: {len(names)} x {features.shape[1]} features of {data} at {size} px", **_plain)
+                console.print(f"{out}: {len(names)} x {features.shape[1]} features of {data} at {size} px")
             looked_for = None if query is None else embed_image(backbone, query, size)
             matches = [] if looked_for is None else most_similar(features, names, looked_for, settings.nearest)
     for match in matches:
-        console.print(f"{match.cosine:7.4f}  {readable(match.name)}", **_plain)
+        console.print(f"{match.cosine:7.4f}  {readable(match.name)}")
     show_left_out(unreadable, console)
     show_skipped(data, console)
     return matches
@@ -113,6 +113,3 @@ def _read_query(query: str, max_pixels: int) -> Image.Image:
         return decode(Path(query).expanduser(), max_pixels=max_pixels)
     except Unreadable as error:
         raise UserError(f"{error}; give --query an image file.") from None
-
-
-_plain: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}

@@ -66,7 +66,7 @@ def embed_in_parts(
     if missing and not total:
         raise UserError(f"None of {len(unreadable)} images can be read, the first: {unreadable[0]}; give other images.")
     counts = f"{len(missing)} of {len(parts)} files written, with the features of {total} images"
-    console.print(f"{folder}: {counts} at {about['size']} px", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{folder}: {counts} at {about['size']} px")
     return unreadable
 
 

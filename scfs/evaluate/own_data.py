@@ -58,7 +58,7 @@ def choose_data(target: str, given: str, console: Console, *, classes: str = "",
     if not are_met:
         raise UserError(f"{target} was trained on {own.source}, which has no {needs.what}; {needs.remedy}.")
     note = f"No --data given: using the run's own images, {own.source}."
-    console.print(note, highlight=False, markup=False, soft_wrap=True)
+    console.print(note)
     return own
 
 

@@ -96,4 +96,4 @@ def _show(predictions: Sequence[Prediction], out: Path | None, console: Console)
 
 
 def _print(console: Console, line: str) -> None:
-    console.print(line, highlight=False, soft_wrap=True, markup=False)
+    console.print(line)

@@ -136,4 +136,4 @@ def load_evaluated(target: str, settings: Target) -> Loaded:
 def show_report(loaded: Loaded, console: Console) -> None:
     """Print the load report of foreign weights."""
     if loaded.report is not None:
-        console.print(str(loaded.report), highlight=False, soft_wrap=True)
+        console.print(str(loaded.report))

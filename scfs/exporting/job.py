@@ -29,5 +29,5 @@ def export(target: str, out: Path, *, to: str = "auto", network: str = "teacher"
 def export_and_print(target: str, out: Path, settings: Export, console: Console) -> Exported:
     """Export, and print how to load the file: the `scfs export` command."""
     exported = export(target, out, to=settings.to, network=settings.network, name=settings.backbone or None)
-    console.print(str(exported), highlight=False, markup=False, soft_wrap=True)
+    console.print(str(exported))
     return exported

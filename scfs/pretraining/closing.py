@@ -11,7 +11,7 @@ from scfs.runs.metrics_log import summarise
 def print_score(folder: Path, console: Console) -> None:
     """Print what a finished run achieved."""
     if is_rank_zero():
-        console.print(f"\n{summarise(read_metrics(folder))}", style="bold", highlight=False, soft_wrap=True)
+        console.print(f"\n{summarise(read_metrics(folder))}", style="bold")
 
 
 def print_next_commands(folder: Path, duration: str, console: Console, *, has_labels: bool) -> None:
@@ -28,4 +28,4 @@ def print_next_commands(folder: Path, duration: str, console: Console, *, has_la
         "weights": f"scfs export {run} {shlex.quote(str(folder / 'backbone.safetensors'))}",
     }
     for name, text in lines.items():
-        console.print(f"{name:14} {text}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"{name:14} {text}")

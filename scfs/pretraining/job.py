@@ -59,7 +59,7 @@ def pretrain(
         )
         if first_step >= run.total_steps:
             note = f"{folder} is finished ({first_step} of {run.total_steps} steps); there is nothing to resume."
-            console.print(note, soft_wrap=True, highlight=False, markup=False)
+            console.print(note)
             return folder
         announce(run, folder, first_step, name=name, changes=changes, console=console)
         score = OnlineScore(run.config, run.source, workers=run.workers, device=device)
@@ -170,7 +170,7 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         keep=keep,
     )
     if score.sources is None:
-        console.print(f"No online k-NN: {score.skip_reason}.", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"No online k-NN: {score.skip_reason}.")
     with open_log(folder, first_step, every.loggers, config.model_dump(mode="json")) as log:
         train(run.learner, run.batches(first_step), plan, hooks, log=log, console=console)
 

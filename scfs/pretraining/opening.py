@@ -46,7 +46,7 @@ def print_line(line: str, console: Console, style: str | None = None) -> None:
     """Print a line; a terminal gets it broken between words, a file as it is."""
     if console.is_terminal:
         line = textwrap.fill(line, console.width, break_long_words=False, break_on_hyphens=False)
-    console.print(line, soft_wrap=True, highlight=False, markup=False, style=style)
+    console.print(line, style=style)
 
 
 def _brief(value: Any) -> str:

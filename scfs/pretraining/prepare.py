@@ -73,9 +73,9 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
     torch.manual_seed(config.seed)
     method = build_method(config)
     if config.backbone.init and fresh:
-        console.print(start_from(method, config.backbone.init), soft_wrap=True, highlight=False, markup=False)
+        console.print(start_from(method, config.backbone.init))
     if fresh and (hint := optimizer_hint(config, method)):
-        console.print(hint, soft_wrap=True, highlight=False, markup=False, style="yellow")
+        console.print(hint, style="yellow")
     learner = build_learner(config, method, device, num_images=len(source))
     return PreparedRun(config, choices, source, device, workers, learner)
 

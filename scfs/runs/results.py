@@ -54,9 +54,7 @@ def results_folder(target: str, console: Console) -> Path | None:
             return None
         read_results(folder)  # a damaged file is better found before the work
         if not os.access(folder, os.W_OK):
-            console.print(
-                f"{folder} cannot be written to: nothing will be saved there.", style="yellow", soft_wrap=True
-            )
+            console.print(f"{folder} cannot be written to: nothing will be saved there.", style="yellow")
             return None
         return folder
 
@@ -75,7 +73,7 @@ def read_results(folder: Path) -> list[Result]:
 def record(folder: Path | None, result: Result, console: Console) -> None:
     """Save a result in its run folder, and print where; without a folder nothing is saved."""
     if folder is not None:
-        console.print(f"results  {add_result(folder, result)}", highlight=False, soft_wrap=True)
+        console.print(f"results  {add_result(folder, result)}")
 
 
 def add_result(folder: Path, result: Result) -> Path:

@@ -69,7 +69,7 @@ class ProgressDisplay:
             if final or self._due(NOTEBOOK_SECONDS):
                 self.notebook_line.update(f"{self.step / self.total_steps:.0%}  {heading}  {line}")
         elif final or (self.step < self.total_steps and self._due(PLAIN_SECONDS)):
-            self.console.print(f"{heading}  {line}", soft_wrap=True, highlight=False)
+            self.console.print(f"{heading}  {line}")
 
     def _due(self, seconds: float) -> bool:
         """Whether that much time has passed since this last returned true."""
@@ -80,4 +80,4 @@ class ProgressDisplay:
 
     def note(self, message: str, style: str = "") -> None:
         """Print a message above the bar."""
-        self.console.print(message, style=style, soft_wrap=True, highlight=False, markup=False)
+        self.console.print(message, style=style)

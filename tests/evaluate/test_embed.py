@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from rich.console import Console
 
 from scfs.backbones import load_backbone
+from scfs.console import PlainConsole
 from scfs.data.views import centre_view, normalize
 from scfs.errors import UserError
 from scfs.evaluate.embed import Match, embed, most_similar
@@ -24,7 +24,7 @@ FAST = {"size": 32, "workers": 0, "device": "cpu", "batch_size": 5}
 def run(data, out=None, target=TARGET, **flags):
     """The matches, and what was printed."""
     printed = io.StringIO()
-    found = embed(target, str(data), out, check(Embed, FAST, flags), Console(file=printed, width=200))
+    found = embed(target, str(data), out, check(Embed, FAST, flags), PlainConsole(file=printed, width=200))
     return found, printed.getvalue()
 
 

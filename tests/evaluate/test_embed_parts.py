@@ -3,8 +3,8 @@ import json
 
 import numpy as np
 import pytest
-from rich.console import Console
 
+from scfs.console import PlainConsole
 from scfs.errors import UserError
 from scfs.evaluate import embed_parts
 from scfs.evaluate.embed import embed
@@ -25,7 +25,7 @@ def _five_images_per_file(monkeypatch):
 
 def run(data, out, **flags):
     printed = io.StringIO()
-    embed(TARGET, str(data), out, check(Embed, FAST, flags), Console(file=printed, width=300))
+    embed(TARGET, str(data), out, check(Embed, FAST, flags), PlainConsole(file=printed, width=300))
     return printed.getvalue()
 
 

@@ -6,9 +6,9 @@ import os
 
 import pytest
 import torch
-from rich.console import Console
 
 from scfs.backbones import fingerprint, load_backbone
+from scfs.console import PlainConsole
 from scfs.evaluate.linear.probe_file import Probe, save_probe
 from scfs.evaluate.predict import predict
 from scfs.evaluate.settings import Predict
@@ -130,7 +130,7 @@ def test_the_table_is_written_before_anything_is_printed(probed, photos, tmp_pat
             return 0
 
     with pytest.raises(OSError, match="closed"):
-        predict(str(probed), str(photos), tmp_path / "out.csv", Predict(workers=0), Console(file=Closed()))
+        predict(str(probed), str(photos), tmp_path / "out.csv", Predict(workers=0), PlainConsole(file=Closed()))
     assert labels_in(tmp_path / "out.csv") == {"linear"}
 
 

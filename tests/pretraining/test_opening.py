@@ -4,9 +4,9 @@ import io
 
 import pytest
 import torch
-from rich.console import Console
 
 from scfs.config import Config
+from scfs.console import PlainConsole
 from scfs.pretraining.auto import resolve
 from scfs.pretraining.opening import print_line, print_opening
 from scfs.recipe import Change, check, read_toml
@@ -57,7 +57,7 @@ def test_a_resumed_run_continues_and_differs_from_no_recipe(scfs, tiny_recipe, t
 @pytest.mark.parametrize("recipe", ["quickstart", "own_photos"])
 def test_the_opening_of_the_small_recipes_is_short(recipe):
     config, choices = resolve(check(Config, read_toml(recipe_path(recipe, "pretrain"))), 5000, torch.device("cpu"))
-    console = Console(file=io.StringIO(), width=100, force_terminal=True, no_color=True)
+    console = PlainConsole(file=io.StringIO(), width=100, force_terminal=True, no_color=True)
     facts = {"environment": "scfs, torch", "all settings": f"runs/{recipe}/settings.toml"}
     print_opening(recipe, config, console, changes=[Change("seed", 1, 0)] * 3, choices=choices, facts=facts)
     lines = console.file.getvalue().splitlines()
@@ -69,7 +69,7 @@ def test_the_opening_of_the_small_recipes_is_short(recipe):
 def test_no_word_is_broken_in_a_terminal():
     line = f"tiny: run folder /photos/{'a-long-name-' * 5}, 12 images, continues from step 2 of 3, cpu"
     for is_terminal, expected in ((False, 1), (True, 4)):
-        console = Console(file=io.StringIO(), width=40, force_terminal=is_terminal, no_color=True)
+        console = PlainConsole(file=io.StringIO(), width=40, force_terminal=is_terminal, no_color=True)
         print_line(line, console)
         lines = console.file.getvalue().splitlines()
         assert len(lines) == expected

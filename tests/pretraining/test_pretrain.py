@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from scfs.console import PlainConsole
 from scfs.pretraining import job
 from scfs.pretraining.build import build_method
 from scfs.pretraining.prepare import prepare
@@ -292,7 +293,7 @@ def test_training_on_a_folder_of_photos(scfs, tiny_recipe, photos, tmp_path):
 )
 def test_a_vit_under_sgd_gets_a_hint(tiny, name, optimizer, hinted):
     config = tiny(backbone__name=name, optim__name=optimizer, views__local_size=32)
-    console = Console(record=True, file=io.StringIO())
+    console = PlainConsole(record=True, file=io.StringIO())
     prepare(config, torch.device("cpu"), console)
     assert ("AdamW" in console.export_text()) == hinted
 

@@ -6,6 +6,7 @@ import signal
 import pytest
 from rich.console import Console
 
+from scfs.console import PlainConsole
 from scfs.errors import UserError
 from scfs.runs.layout import read_metrics
 from scfs.runs.metric import Metric
@@ -69,7 +70,7 @@ def test_the_order_of_events(tmp_path):
 
 
 def test_the_last_line_shows_the_last_evaluation():
-    console = Console(record=True, force_terminal=False, width=200)
+    console = PlainConsole(record=True, force_terminal=False, width=200)
 
     def evaluate(done, display):
         display.pin("score", f"after {done}")

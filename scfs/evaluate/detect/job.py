@@ -51,7 +51,7 @@ def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
         eval_target = EvalTarget(target, backbone, spec.sizes[-1], train, val, device)
         work = _work(eval_target, spec, settings)
         folder = Path(distributed.on_rank_zero(lambda: str(open_folder("detect", target, settings.out, work))))
-        console.print(f"{_title(spec, settings)} of {eval_target}\nfolder   {folder}", highlight=False, soft_wrap=True)
+        console.print(f"{_title(spec, settings)} of {eval_target}\nfolder   {folder}")
         files = TrainingFiles(folder / "state.pt", folder, work)
         torch.manual_seed(settings.seed)
         detector = train_detector(
@@ -68,10 +68,10 @@ def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
             for place in (recorded_in, folder):
                 record(place, result, console)
             trained = TrainedDetector(detector, spec, train.object_classes, train.category_ids)
-            console.print(f"detector {save_detector(folder, trained, backbone)}", highlight=False, soft_wrap=True)
+            console.print(f"detector {save_detector(folder, trained, backbone)}")
             if settings.show:
                 draw_scored(folder / PICTURE, scored, found.detections, settings.show)
-                console.print(f"picture  {folder / PICTURE}", highlight=False, soft_wrap=True)
+                console.print(f"picture  {folder / PICTURE}")
 
         distributed.on_rank_zero(save)
         files.remove_state()
@@ -81,7 +81,7 @@ def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
 def _open_data(data: DataSettings, console: Console) -> tuple[AnnotatedSource, AnnotatedSource]:
     train, val = open_annotated(data.source, max_pixels=data.max_pixels)
     for note in dict.fromkeys((*train.notes, *val.notes)):
-        console.print(note, style="yellow", highlight=False, soft_wrap=True, markup=False)
+        console.print(note, style="yellow")
     return train, val
 
 

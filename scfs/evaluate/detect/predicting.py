@@ -89,4 +89,4 @@ def _listed(found: Detections, classes: tuple[str, ...]) -> str:
 
 
 def _print(console: Console, line: str) -> None:
-    console.print(line, highlight=False, soft_wrap=True, markup=False)
+    console.print(line)

@@ -45,7 +45,7 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
         work = eval_target.resolved(settings) | {"labelled_images": len(source), "listed": _listed(source, settings)}
         folder = Path(distributed.on_rank_zero(lambda: str(open_folder("finetune", target, settings.out, work))))
         about = f"{_title(settings)} of {eval_target}, {len(source)} of them with labels"
-        console.print(f"{about}\nfolder   {folder}", highlight=False, soft_wrap=True)
+        console.print(f"{about}\nfolder   {folder}")
         cell, files = tuning.choose(folder), tuning.files(folder, "state.pt")
         classifier, scored = tuning.train_and_score(cell, source, eval_target.val, files=files)
         first = "mean per class" if tuning.metric == "per_class" else "top-1"
@@ -60,7 +60,7 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
             )
             record(recorded_in or folder, result, console)
             path = save_classifier(folder, classifier, eval_target.classes, eval_target.size)
-            console.print(f"network  {path}", highlight=False, soft_wrap=True)
+            console.print(f"network  {path}")
 
         distributed.on_rank_zero(save)
         files.remove_state()

@@ -102,7 +102,7 @@ class Tuning:
                 scores[str(cell)], outcome = None, f"left out. {error}"
             distributed.on_rank_zero(lambda: write_grid(folder, scores))
             files.remove_state()
-            console.print(f"{cell}: {outcome}", highlight=False, soft_wrap=True)
+            console.print(f"{cell}: {outcome}")
         usable = {str(cell): score for cell in cells if (score := scores[str(cell)]) is not None}
         if not usable:
             raise NotFiniteError(f"Training diverged with every pair of rate and weight decay; {NOT_FINITE}.")

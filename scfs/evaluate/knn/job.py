@@ -51,7 +51,7 @@ def _knn(target: str, settings: Knn, device: torch.device, console: Console) -> 
         for k, accuracy in accuracies.items():
             rows[f"{prefix}k={k}"] = accuracy.metrics(f"{prefix}k={k} ", num_classes=num_classes)
     about = f"k-NN on {settings.data} of {eval_target}, temperature {settings.temperature:g}"
-    console.print(about, highlight=False, soft_wrap=True)
+    console.print(about)
     console.print(metrics_table(rows))
     metrics = list(chain.from_iterable(rows.values()))
     if is_rank_zero():
@@ -66,9 +66,9 @@ def _usable_ks(ks: Sequence[int], num_images: int, console: Console) -> Sequence
     usable = [k for k in ks if k <= num_images] or [min(ks)]
     if left_out := [str(k) for k in ks if k not in usable]:
         note = f"k={', '.join(left_out)} left out: there are only {num_images} train images."
-        console.print(note, highlight=False, soft_wrap=True)
+        console.print(note)
     if usable[0] > num_images:
-        console.print(f"k={usable[0]} uses all {num_images} train images.", highlight=False, soft_wrap=True)
+        console.print(f"k={usable[0]} uses all {num_images} train images.")
     return usable
 
 
@@ -78,4 +78,4 @@ def _plot_layers(folder: Path, metrics: Sequence[Metric], ks: Sequence[int], con
     chosen = {m.name.removesuffix(ending).strip() or FINAL: m for m in metrics if m.name.endswith(ending)}
     plot = folder / "knn_layers.png"
     save_bars(plot, chosen, label=f"k-NN {ending}")
-    console.print(f"plot     {plot}", highlight=False, soft_wrap=True)
+    console.print(f"plot     {plot}")

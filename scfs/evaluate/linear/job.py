@@ -66,7 +66,7 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
         folder, settings = results_folder(target, console), with_data(target, settings, console)
         eval_target = open_eval_target(target, settings, device, console)
         if settings.cached:
-            console.print(QUICK, highlight=False, soft_wrap=True)
+            console.print(QUICK)
         held_out = torch.from_numpy(hold_out(eval_target.train, settings.held_out, settings.seed))
         network = ProbeFeatures(eval_target.backbone, settings.blocks).eval()
         files = eval_target.training_files("linear", settings, folder)
@@ -76,9 +76,9 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
         seen, val = eval_target.extract(network, sources, settings, console)
         probes = _train(eval_target, network, held_out, seen, files, settings, console)
         scored = _score(probes, _held_out(seen, held_out, settings), val.labelled, eval_target.classes)
-        console.print(f"Linear probe on {settings.data} of {eval_target}", highlight=False, soft_wrap=True)
+        console.print(f"Linear probe on {settings.data} of {eval_target}")
         console.print(metrics_table(scored.by_rate))
-        console.print(f"{scored.best}: chosen on held-out train images", highlight=False)
+        console.print(f"{scored.best}: chosen on held-out train images")
         if folder is not None:
             resolved, variant = eval_target.resolved(settings), "cached" if settings.cached else ""
             weight, bias = probes.reported(scored.chosen)
@@ -140,7 +140,7 @@ def _score(probes: Probes, held_out: LabelledFeatures, val: LabelledFeatures, cl
 def _save(folder: Path, result: Result, probe: Probe, console: Console) -> None:
     """Record the result and save the probe that was chosen."""
     record(folder, result, console)
-    console.print(f"probe    {save_probe(folder, probe)}", highlight=False, soft_wrap=True)
+    console.print(f"probe    {save_probe(folder, probe)}")
 
 
 def _batch_size(eval_target: EvalTarget, settings: Linear) -> int:

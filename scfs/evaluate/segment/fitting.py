@@ -118,7 +118,7 @@ class Fitting:
         return ([index for _, index in keys] for keys in sampler)
 
     def _print(self, line: str) -> None:
-        self.console.print(line, highlight=False, soft_wrap=True)
+        self.console.print(line)
 
 
 class Collected:

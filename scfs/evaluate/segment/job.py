@@ -51,7 +51,7 @@ def segment(target: str, settings: Segment, console: Console) -> list[Metric]:
         found = predictions.gathered()
         scores = {name: _score(name, found, settings.seed) for name in classifiers}
         rows = {name: score.metrics(name) for name, score in scores.items()}
-        console.print(f"Segmentation of {settings.data} with {eval_target}", highlight=False, soft_wrap=True)
+        console.print(f"Segmentation of {settings.data} with {eval_target}")
         console.print(metrics_table(rows))
         _print_absent(scores, val.classes, console)
         metrics = [metric for row in rows.values() for metric in row]
@@ -93,7 +93,7 @@ def _open(
     height, width = reader.shape
     about = f"maps     {' + '.join(network.layers)}: {height} x {width} positions, {network.num_channels} channels"
     for line in (*train.notes, *val.notes, f"{about}, of whole images at {size} x {size} px"):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line)
     return reader, EvalTarget(target, loaded.backbone, size, train, val, device)
 
 
@@ -113,7 +113,7 @@ def _print_absent(scores: Mapping[str, SegmentationScore], classes: Sequence[str
             note = (
                 f"{name}: mean of {len(classes) - len(absent)} classes; {len(absent)} are neither in val nor predicted."
             )
-            console.print(note, highlight=False, soft_wrap=True)
+            console.print(note)
 
 
 def _shown(num_images: int, count: int) -> list[int]:
@@ -138,4 +138,4 @@ def _draw(path: Path, val: SegmentedSource, found: Mapping[int, Predicted], cons
             pictures.append(SegmentedPicture(np.asarray(image), {"truth": truth, **predicted.label_maps}))
     if pictures:
         save_segmentations(path, pictures, val.classes)
-        console.print(f"picture  {path}", highlight=False, soft_wrap=True)
+        console.print(f"picture  {path}")

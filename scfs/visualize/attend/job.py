@@ -56,7 +56,7 @@ def attend_and_draw(targets: Sequence[str], settings: Attend, console: Console) 
         searchers = [_open(*named, settings, device, console) for named in _titles(targets, settings)]
         path = Path(settings.out) if settings.out else _picture(targets, settings.show)
         _draw(path, examples, searchers, settings)
-        console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"picture  {path}")
     return path
 
 
@@ -77,7 +77,7 @@ def _open(target: str, title: str, settings: Attend, device: torch.device, conso
         loaded, target, layers=layers, size=settings.size, query_size=settings.query_size, device=device
     )
     about = f"{title}: images at {searcher.side} px, queries at {searcher.query_side} px, {' '.join(searcher.layers)}"
-    console.print(about, highlight=False, markup=False, soft_wrap=True)
+    console.print(about)
     return NamedSearcher(title, searcher)
 
 
@@ -151,7 +151,7 @@ def _score_one(
     show_left_out(score.read(source, console), console)
     rows, counts = score.rows(), score.num_queries()
     about = ", ".join(f"{count} {kind} queries" for kind, count in counts.items())
-    console.print(f"Attention of {named.title} on {settings.data}: {about}", highlight=False, markup=False)
+    console.print(f"Attention of {named.title} on {settings.data}: {about}")
     console.print(metrics_table(rows))
     metrics = [metric for row in rows.values() for metric in row]
     sizes = {"size": searcher.side, "query_size": searcher.query_side, "layers": searcher.layers}

@@ -103,8 +103,8 @@ def serve(session: Session, listener: socket.socket, console: Console) -> None:
     app = create_app(session, token=token, port=port)
     address = f"http://{ADDRESS}:{port}/?token={token}"
     listener.listen()  # so that who opens the address at once only waits
-    console.print(f"{len(session.gallery.source)} images; open this address, and end with Ctrl-C:", highlight=False)
-    console.print(address, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{len(session.gallery.source)} images; open this address, and end with Ctrl-C:")
+    console.print(address)
     config = uvicorn.Config(app, access_log=False, log_level="warning", timeout_graceful_shutdown=2)
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])

@@ -44,7 +44,7 @@ def audit_scales(target: str, settings: Overaug, console: Console) -> list[Metri
     audit = _audit(loaded.backbone.to(device).eval(), source, masks, crops, settings, console)
     advice = advise(audit, random=target.startswith("random:"))
     about = f"{len(audit.empty)} images at {size} px, local views of {crops.local_size} px"
-    console.print(f"Crop scales of {data.source} by {target}: {about}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Crop scales of {data.source} by {target}: {about}")
     panels = _panels(audit)
     protocol = f"{size} px, local views of {crops.local_size} px"
     saver.record(advice.metrics, data.source, protocol, start=start, device=device, details=_details(audit, panels))
@@ -55,8 +55,8 @@ def audit_scales(target: str, settings: Overaug, console: Console) -> list[Metri
         levels |= {1 - LOCAL_LEVEL: LOCAL, 1 - GLOBAL_LEVEL: GLOBAL}
     saver.draw(lambda path: save_audit(path, audit.scales, panels, levels=levels, ranges=ranges))
     for metric in advice.metrics:
-        console.print(f"{metric} of the image, 95 % interval {metric.shown_interval()}", highlight=False)
-    console.print(advice.sentence, highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{metric} of the image, 95 % interval {metric.shown_interval()}")
+    console.print(advice.sentence)
     return advice.metrics
 
 
@@ -66,7 +66,7 @@ def _open(data: DataSettings, console: Console) -> tuple[Source, AnnotatedSource
         return open_train(data.source, classes=data.classes, max_pixels=data.max_pixels), None
     annotated, _ = open_annotated(data.source, max_pixels=data.max_pixels)
     for note in annotated.notes:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+        console.print(note)
     return annotated, annotated if annotated.has_masks else None
 
 

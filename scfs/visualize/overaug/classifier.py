@@ -55,7 +55,7 @@ def open_classifier(target: str, settings: Overaug, device: torch.device, consol
     """
     if run_of(target) is not None:
         trained = find_classifier(target, network=settings.network)
-        console.print(str(trained), highlight=False, markup=False, soft_wrap=True)
+        console.print(str(trained))
         backbone, probe = trained.backbone, trained.probe
     else:
         backbone, probe = _read_file(target, settings, console)
@@ -73,7 +73,7 @@ def _read_file(target: str, settings: Overaug, console: Console) -> tuple[Backbo
     weight, bias = load_head(target, loaded.backbone, network=settings.network)
     names = [f"class {label}" for label in range(len(bias))]
     about = f"Classifier: '{loaded.backbone.name}' with {len(bias)} classes, all of {target}."
-    console.print(about, highlight=False, markup=False, soft_wrap=True)
+    console.print(about)
     size = loaded.evaluated_size("auto")
     return loaded.backbone, Probe(weight, bias, names, size, blocks=0, weights=fingerprint(loaded.backbone))
 

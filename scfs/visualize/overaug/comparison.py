@@ -108,7 +108,7 @@ def _drawn(worst: Worst, source: Source, classes: list[str]) -> ComparedRow:
 
 
 def _print(title: str, metrics: list[Metric], console: Console) -> None:
-    console.print(title, highlight=False, markup=False, soft_wrap=True)
+    console.print(title)
     probabilities, agreements = metrics[: len(SAMPLES)], metrics[len(SAMPLES) :]
     console.print(metrics_table({name: [each] for name, each in zip(SAMPLES, probabilities, strict=True)}))
     console.print(metrics_table({name: [each] for name, each in zip(SAMPLES[::2], agreements, strict=True)}))

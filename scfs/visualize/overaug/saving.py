@@ -52,5 +52,5 @@ class Saver:
         own = free_path(self.name, ".png") if self.folder is None else self.folder / f"{self.name}.png"
         path = self.out or own
         save(path)
-        self.console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
+        self.console.print(f"picture  {path}")
         return path

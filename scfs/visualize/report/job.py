@@ -132,9 +132,9 @@ def _print(console: Console, runs: Sequence[ReportedRun], page: Path, *, with_pi
     console.print("")
     for run in runs:
         name = f"{run.name}: " if len(runs) > 1 else ""
-        console.print(f"{name}{run.verdict.headline}", style="bold", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{name}{run.verdict.headline}", style="bold")
         for reason in run.verdict.reasons:
-            console.print(reason, highlight=False, markup=False, soft_wrap=True)
+            console.print(reason)
     drawn = {"example views": page.parent / "views.png", "attention maps": page.parent / "attention.png"}
     lines = {
         **({"run folder": runs[0].folder} if len(runs) == 1 else {}),
@@ -142,4 +142,4 @@ def _print(console: Console, runs: Sequence[ReportedRun], page: Path, *, with_pi
         "report": page,
     }
     for key, path in lines.items():
-        console.print(f"{key:15} {path}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{key:15} {path}")
