@@ -1,8 +1,8 @@
-"""The finished runs of rivals.py, one line of JSON each, and the learning rates that they choose."""
+"""The runs of rivals.py: those planned, and the finished ones, one line of JSON each, with the rates they choose."""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rival_methods import CHANGES, OURS, RIVALS, settings_of
 
@@ -12,6 +12,28 @@ CHANGED = tuple(f"scfs, {name}" for name in CHANGES)
 METHODS = (*(name for name in OURS if name not in CHANGED), *RIVALS)
 RECORDS = Path(__file__).parent / "records" / "rivals.jsonl"
 Record = dict[str, Any]
+
+
+class Planned(NamedTuple):
+    """A run of the table."""
+
+    data: str
+    minutes: float
+    method: str
+    seed: int
+
+
+COMPARED, LEADERS = ("scfs", "dino", *RIVALS), ("scfs", "dino")
+SEEDED = (*LEADERS, "simclr")  # with three seeds: ours and the best of the others
+PLAN = [  # most important first
+    *(Planned("imagenette", 10, method, 0) for method in COMPARED),
+    *(Planned("imagenette", 10, method, seed) for method in SEEDED for seed in (1, 2)),
+    *(Planned("imagenette", 30, method, 0) for method in SEEDED),
+    *(Planned(data, 10, method, 0) for data in ("scenes", "pets") for method in COMPARED),
+    *(Planned("imagenette", 90, method, 0) for method in LEADERS),
+    *(Planned("imagenette", 30, method, seed) for method in SEEDED for seed in (1, 2)),
+    *(Planned(data, 30, method, 0) for data in SIZES for method in COMPARED),
+]
 
 
 def read_records(path: Path) -> list[Record]:

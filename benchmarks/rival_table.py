@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 from rival_methods import RIVALS
-from rival_records import CHANGED, METHODS, SIZES, Record, best_factor, is_current, read_records
+from rival_records import CHANGED, METHODS, PLAN, SIZES, Record, best_factor, is_current, read_records
 
 from scfs.markdown import markdown_table
 
@@ -35,11 +35,23 @@ def table(args: argparse.Namespace) -> None:
             lines.append([data, f"{minutes:g}", method, *cells, str(len(runs))])
     head = ("data", "budget", "method", "k-NN %", "linear %", "minutes", "epochs", "seeds")
     print(markdown_table(head, lines))
+    print(f"\nPlanned and not run: {missing(records) or 'nothing'}.")
     print(f"\n{changes_table(every)}\n")
     for indicator in ("rankme", "spread"):
         print(f"{indicator}: {rank_correlations(every, indicator)}")
     if args.plot:
         plot(records, args.plot)
+
+
+def missing(records: list[Record]) -> str:
+    """What of the plan is not in the records: "pets 10 min: byol, simclr (seed 1); ..."."""
+    done = {(r["data"], r["minutes"], r["method"], r["seed"]) for r in records}
+    absent: dict[str, dict[str, None]] = {}  # without repetitions, in the order of the plan
+    for data, minutes, method, seed in PLAN:
+        if (data, minutes, method, seed) not in done:
+            names = absent.setdefault(f"{data} {minutes:g} min", {})
+            names[f"{method} (seed {seed})" if seed else method] = None
+    return "; ".join(f"{budget}: {', '.join(names)}" for budget, names in absent.items())
 
 
 def changes_table(records: list[Record]) -> str:

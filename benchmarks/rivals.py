@@ -3,6 +3,7 @@
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --choose           # learning rates
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 10 --seeds 0 1 2
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --changes          # the effect of each choice
+    python benchmarks/rivals.py run --data imagenette=FOLDER pets=FOLDER scenes --planned   # all of the table: a day
     python benchmarks/rivals.py table --plot docs/rivals.png
 
 Every method gets the same photos, backbone (resnet10_half), rendering of views, precision and *processor time* on one
@@ -18,6 +19,7 @@ records, each on its own core.
 
 import argparse
 import fcntl
+import itertools
 import json
 import re
 import statistics
@@ -31,7 +33,7 @@ import cv2
 import torch
 from rich.console import Console
 from rival_methods import CHANGES, CPU, LightlyRun, OurRun, make_run, settings_of
-from rival_records import FACTORS, METHODS, RECORDS, SIZES, Record, best_factor, read_records, same_work
+from rival_records import FACTORS, METHODS, PLAN, RECORDS, SIZES, Planned, Record, best_factor, read_records, same_work
 from rival_table import table
 
 from scfs.backbones import Backbone
@@ -192,25 +194,40 @@ def run_all(args: argparse.Namespace) -> None:
     cv2.setNumThreads(0)
     keep_freed_memory()
     precision = args.precision or ("bfloat16" if has_native_bfloat16(CPU) else "float32")
-    data, _, source = args.data.partition("=")
-    held_out = args.choose or args.changes is not None
-    changed = [f"scfs, {name}" for name in args.changes or CHANGES]
-    for seed in args.seeds:
-        for method in ("scfs", *changed) if args.changes is not None else args.methods:
-            records = read_records(args.records)
-            factors = [1.0] if args.changes is not None else [best_factor(records, method)]
-            for factor in FACTORS if args.choose else factors:
-                work = {"data": data, "method": method, "minutes": args.minutes, "seed": seed, "held_out": held_out}
-                work |= {"lr_factor": factor, "precision": precision, "size": SIZES[data]}
-                do({**work, "settings": settings_of(method)}, source or data, args.folder, args.records)
+    sources = dict(data_named(each) for each in args.data)
+    for data, minutes, method, seed in PLAN if args.planned else asked_for(args, [*sources]):
+        if data not in sources:
+            continue
+        held_out = args.choose or args.changes is not None
+        chosen = 1.0 if args.changes is not None else best_factor(read_records(args.records), method)
+        for factor in FACTORS if args.choose else [chosen]:
+            work = {"data": data, "method": method, "minutes": minutes, "seed": seed, "held_out": held_out}
+            work |= {"lr_factor": factor, "precision": precision, "size": SIZES[data]}
+            do({**work, "settings": settings_of(method)}, sources[data], args.folder, args.records)
+
+
+def data_named(text: str) -> tuple[str, str]:
+    """The name and source of data given as NAME=SOURCE, or by a name that is its own source."""
+    name, _, source = text.partition("=")
+    return name, source or name
+
+
+def asked_for(args: argparse.Namespace, names: list[str]) -> list[Planned]:
+    """The runs that the flags describe."""
+    changed = ["scfs", *(f"scfs, {name}" for name in args.changes or CHANGES)]
+    methods = args.methods if args.changes is None else changed
+    each = itertools.product(names, args.seeds, methods)
+    return [Planned(data, args.minutes, method, seed) for data, seed, method in each]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     runner = commands.add_parser("run", help="train and score what is not yet in the records")
-    runner.add_argument("--data", required=True, help="imagenette=FOLDER, pets=FOLDER or scenes")
-    runner.add_argument("--minutes", type=float, required=True)
+    runner.add_argument("--data", nargs="+", required=True, help="imagenette=FOLDER, pets=FOLDER or scenes")
+    budget = runner.add_mutually_exclusive_group(required=True)
+    budget.add_argument("--minutes", type=float)
+    budget.add_argument("--planned", action="store_true", help="every run of the table, most important first")
     runner.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     runner.add_argument("--seeds", nargs="+", type=int, default=[0])
     runner.add_argument("--choose", action="store_true", help="try learning rates on held-out train photos")
@@ -232,8 +249,11 @@ def main() -> None:
         each.add_argument("--records", type=Path, default=RECORDS, help="file with one line per finished run")
     runner.add_argument("--folder", type=Path, default=Path("runs/rivals"), help="folder of unfinished runs")
     args = parser.parse_args()
-    if args.job is run_all and args.data.partition("=")[0] not in SIZES:
-        parser.error(f"--data {args.data}: name the data {', '.join(SIZES)}, such as imagenette=FOLDER")
+    if args.job is run_all and args.planned and (args.choose or args.changes is not None):
+        parser.error("--planned runs are scored on val photos: without --choose and --changes")
+    for each in args.data if args.job is run_all else []:
+        if data_named(each)[0] not in SIZES:
+            parser.error(f"--data {each}: name the data {', '.join(SIZES)}, such as imagenette=FOLDER")
     args.job(args)
 
 
