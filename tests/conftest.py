@@ -4,6 +4,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: on busy cor
 
 import multiprocessing
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -76,22 +77,31 @@ def tiny() -> Callable[..., Config]:
     return build
 
 
-@pytest.fixture
-def tiny_recipe(tmp_path: Path) -> Path:
-    """The tiny run as a recipe file."""
+def write_tiny_recipe(folder: Path) -> Path:
     import tomli_w
 
-    path = tmp_path / "tiny.toml"
+    path = folder / "tiny.toml"
     path.write_text(tomli_w.dumps(TINY), encoding="utf-8")
     return path
 
 
 @pytest.fixture
-def trained(tiny_recipe: Path, tmp_path: Path) -> Path:
-    """The folder of a finished tiny run."""
-    folder = tmp_path / "trained"
-    assert main(["pretrain", str(tiny_recipe), "--run.folder", str(folder)]) == 0
-    return folder
+def tiny_recipe(tmp_path: Path) -> Path:
+    """The tiny run as a recipe file."""
+    return write_tiny_recipe(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("once")
+    assert main(["pretrain", str(write_tiny_recipe(folder)), "--run.folder", str(folder / "trained")]) == 0
+    return folder / "trained"
+
+
+@pytest.fixture
+def trained(trained_once: Path, tmp_path: Path) -> Path:
+    """The folder of a finished tiny run, for this test alone."""
+    return shutil.copytree(trained_once, tmp_path / "trained")
 
 
 @pytest.fixture
