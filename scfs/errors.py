@@ -75,10 +75,10 @@ def worker_death(error: Exception) -> str | None:
     """
     if not isinstance(error, RuntimeError) or (death := _WORKER_DEATH.search(str(error))) is None:
         return None
-    return death_sentence(death[1], death[2])
+    return worker_death_message(death[1], death[2])
 
 
-def death_sentence(pid: int | str | None, how: str = "exited unexpectedly") -> str:
+def worker_death_message(pid: int | str | None, how: str = "exited unexpectedly") -> str:
     """What to say of a data loader worker that was killed."""
     return (
         f"Data loader worker {pid} {how}; if memory ran out, lower the number of workers or the batch size, "

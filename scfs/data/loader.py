@@ -21,7 +21,7 @@ from scfs.data.sources import Source
 from scfs.data.unreadable import UnreadableImages, first_readable, reading
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
 from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
-from scfs.errors import UserError, WorkerDiedError, death_sentence, file_size_limit, worker_death
+from scfs.errors import UserError, WorkerDiedError, file_size_limit, worker_death, worker_death_message
 from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8  # chosen by auto
@@ -267,13 +267,13 @@ def _worker_death(error: Exception, workers: Sequence[BaseProcess]) -> str | Non
 
     A worker that is killed while it hands over a batch closes the connection before it counts as dead.
     """
+    if isinstance(error, RuntimeError):
+        return worker_death(error)
     try:
-        if isinstance(error, RuntimeError):
-            return worker_death(error)
         died = wait([worker.sentinel for worker in workers], timeout=DEATH_SECONDS)
     except RuntimeError as signalled:  # by torch, when the worker has ended
         return worker_death(signalled)
-    return next((death_sentence(worker.pid) for worker in workers if worker.sentinel in died), None)
+    return next((worker_death_message(worker.pid) for worker in workers if worker.sentinel in died), None)
 
 
 def _kill(workers: Sequence[BaseProcess]) -> None:
