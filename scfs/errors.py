@@ -61,26 +61,3 @@ def out_of_memory(error: Exception) -> str | None:
         return None
     size = re.search(r"(?:tried to|unable to) allocate ([\d.]+ ?\w+)", text, re.IGNORECASE)
     return f"Out of memory{f' (could not allocate {size[1]})' if size else ''}"
-
-
-_WORKER_DEATH = re.compile(
-    r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (is killed by signal: [^.]+|exited unexpectedly)"
-)
-
-
-def worker_death(error: Exception) -> str | None:
-    """The sentence about a data loader worker that was killed; None for any other error.
-
-    torch raises it in whatever the main process does at that moment.
-    """
-    if not isinstance(error, RuntimeError) or (death := _WORKER_DEATH.search(str(error))) is None:
-        return None
-    return worker_death_message(death[1], death[2])
-
-
-def worker_death_message(pid: int | str | None, how: str = "exited unexpectedly") -> str:
-    """What to say of a data loader worker that was killed."""
-    return (
-        f"Data loader worker {pid} {how}; if memory ran out, lower the number of workers or the batch size, "
-        "and start again."
-    )

@@ -1,7 +1,9 @@
 import logging
+import re
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import active_children
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -21,12 +23,13 @@ from scfs.data.sources import Source
 from scfs.data.unreadable import UnreadableImages, first_readable, reading
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
 from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
-from scfs.errors import UserError, WorkerDiedError, file_size_limit, worker_death, worker_death_message
+from scfs.errors import UserError, WorkerDiedError, file_size_limit
 from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8  # chosen by auto
 WORKERS_PER_CORE, LEAST_LIMIT = 4, 32  # more only use memory: thousands never finish starting
 DEATH_SECONDS = 5.0  # that a killed worker may take to end
+WORKER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by|exited unexpectedly)")
 MIN_SHARED = 2**30  # bytes of shared memory, which the system counts as a file
 LOGGER = logging.getLogger("scfs.data")
 
@@ -245,7 +248,7 @@ def load(dataset: Dataset[Any], *, workers: int, pin: bool, **options: Any) -> I
     """
     before, started = {*active_children()}, list[BaseProcess]()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _without_child_handler():
             warnings.filterwarnings("ignore", "This DataLoader will create")  # `num_workers` has its own limit
             batches = iter(DataLoader(dataset, **options, **_options(workers, pin)))
         started = [child for child in active_children() if child not in before]
@@ -262,33 +265,52 @@ def load(dataset: Dataset[Any], *, workers: int, pin: bool, **options: Any) -> I
         _kill(started)
 
 
+@contextmanager
+def _without_child_handler() -> Iterator[None]:
+    """Have no handler of SIGCHLD, and forget one that is set meanwhile: torch's, when a loader starts its workers.
+
+    It raises the death of a worker at whatever line the main thread has reached, even while a checkpoint is written or
+    the same death is handled. Without it the loader finds the death when it waits for a batch, within 5 seconds.
+    """
+    if current_thread() is not main_thread() or not hasattr(signal, "SIGCHLD"):  # Windows has none
+        yield
+        return
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
+
+
 def _worker_death(error: Exception, workers: Sequence[BaseProcess]) -> str | None:
     """The sentence about a worker whose death is the reason for an error; None if there is none.
 
     A worker that is killed while it hands over a batch closes the connection before it counts as dead.
     """
-    if isinstance(error, RuntimeError):
-        return worker_death(error)
-    try:
+    pids = None
+    if death := WORKER_DEATH.search(str(error)):
+        pids = death[1]
+    elif not isinstance(error, RuntimeError):
         died = wait([worker.sentinel for worker in workers], timeout=DEATH_SECONDS)
-    except RuntimeError as signalled:  # by torch, when the worker has ended
-        return worker_death(signalled)
-    return next((worker_death_message(worker.pid) for worker in workers if worker.sentinel in died), None)
+        pids = ", ".join(str(worker.pid) for worker in workers if worker.sentinel in died)
+    if not pids:
+        return None
+    return (
+        f"Data loader worker {pids} exited unexpectedly; if memory ran out, lower the number of workers or the batch "
+        "size, and start again."
+    )
 
 
 def _kill(workers: Sequence[BaseProcess]) -> None:
-    """End workers at once; torch's handler would report each of them as a failure."""
+    """End workers at once; torch's handler, if a loader of the caller has set it, would report each as a failure."""
     living = [worker for worker in workers if worker.is_alive()]
     if not living:
         return
-    in_main = current_thread() is main_thread()
-    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if in_main else None
-    for worker in living:
-        worker.kill()
-    for worker in living:
-        worker.join()
-    if in_main:
-        signal.signal(signal.SIGCHLD, handler)
+    with _without_child_handler():
+        for worker in living:
+            worker.kill()
+        for worker in living:
+            worker.join()
 
 
 def _options(workers: int, pin: bool) -> dict[str, Any]:

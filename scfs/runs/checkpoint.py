@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from scfs.errors import UserError, worker_death
+from scfs.errors import UserError
 from scfs.runs.files import limit_that_stopped, read_json, write_atomic, write_json
 from scfs.runs.zip_check import BadParts, damaged_part
 
@@ -166,8 +166,6 @@ def _write(path: Path, content: dict[str, Any], before: Callable[[str], object])
         write_atomic(path, write)
     except (OSError, RuntimeError) as error:  # torch raises a cryptic RuntimeError on a full disk
         reason = (written and written.error) or error
-        if worker_death(reason):  # torch raises it in whatever the process does
-            raise reason from None
         if not isinstance(reason, OSError) and WRITER.search(str(reason)) is None:  # not about the file
             raise
         resume = "resume from the previous checkpoint, which is intact" if path.exists() else "start again"
