@@ -275,6 +275,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "batch 128": {"optim.batch_size": 128},
     "no search": {"method.contrast": "dino"},
     "multi-layer, no search": {"method.contrast": "dino-multilayer"},
+    "released": {"method.variant": "released"},
     "search layers 2 and 3": {"backbone.layers": ("layer2", "layer3")},
     "residual search heads": {"method.search_head": "residual", "method.search_bottleneck_dim": 64},
     "search weight 0.5": {"method.search_weight": 0.5},

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 from conftest import RECIPES
@@ -100,10 +101,16 @@ def test_an_interrupted_table_is_resumed_without_repeating_work(scfs, tiny_recip
     assert code == 130
     assert "Stopped after step 1 of" in err
     assert "run the same command again to resume" in err
+    runs = tmp_path / "table" / "runs.jsonl"
+    [finished] = map(json.loads, runs.read_text().splitlines())
+    assert (finished["row"], finished["seed"]) == ("layer2", 0)
+    assert finished["command"] == sys.argv[1:]
+    assert 0 <= finished["scores"]["linear"]["value"] <= 1
     code, out, err = scfs(*command)
     assert code == 0, err
     assert len(trained) == 1 + 3  # finished runs are not trained again
     assert "layer2 + layer3" in out
+    assert [json.loads(line)["row"] for line in runs.read_text().splitlines()][:2] == ["layer2", "layer2 + layer3"]
     page = (tmp_path / "table" / "table.md").read_text()
     assert "| layer2 | " in page
     assert "84.8" in page

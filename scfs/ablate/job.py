@@ -1,3 +1,4 @@
+import json
 import re
 import statistics
 from collections.abc import Callable, Sequence
@@ -25,13 +26,14 @@ from scfs.pretraining.build import build_method
 from scfs.pretraining.job import pretrain
 from scfs.pretraining.start import is_free
 from scfs.runs import layout
-from scfs.runs.files import read_json, write_json
+from scfs.runs.files import read_json, write_json, write_text
 from scfs.runs.metric import Metric, by_name
 from scfs.runs.results import read_results
 from scfs.runs.resume import flat
 from scfs.training.resumable import FREE
 
 ROWS = "rows.json"  # the settings of each row, in the folder of a table
+RUNS = "runs.jsonl"  # one line for each finished run
 TRAINED = "trained"  # marks a finished run
 
 
@@ -56,13 +58,16 @@ def ablate(name: str, configs: Sequence[Config], settings: Ablate, console: Cons
     with distributed.process_group(device):
         distributed.on_rank_zero(lambda: _open_folder(folder, rows, settings))
         measured: dict[str, list[Measured]] = {}
+        records: list[str] = []
         for row in rows:
             for seed in settings.seeds:
                 config = row.config.model_copy(update={"seed": seed})
                 run = folder / f"{_file_name(row)}-seed{seed}"
                 console.rule(f"{row.name}, seed {seed}")
-                metrics = _train_and_score(run, config, settings, console)
-                measured.setdefault(row.name, []).append(Measured(metrics, *_cost(run, config)))
+                result = Measured(_train_and_score(run, config, settings, console), *_cost(run, config))
+                measured.setdefault(row.name, []).append(result)
+                records.append(_record(run, row.name, seed, result))
+                distributed.on_rank_zero(lambda: write_text(folder / RUNS, "".join(records)))
         return Path(distributed.on_rank_zero(lambda: str(write_table(folder, name, rows, measured, settings, console))))
 
 
@@ -182,6 +187,16 @@ def _recorded(run: Path, scoring: Scoring) -> Metric | None:
         if result.evaluation == scoring.evaluation and scoring.metric in metrics and is_same:
             return metrics[scoring.metric]
     return None
+
+
+def _record(run: Path, row: str, seed: int, result: Measured) -> str:
+    """A line about a finished run: what was run, where, and its scores."""
+    environment = (distributed.on_rank_zero(lambda: layout.read_environment(run)) or [{}])[-1]
+    made_by = {name: environment.get(name) for name in ("commit", "device", "threads")}
+    made_by["command"] = environment.get("command", [])[1:]  # without the path of the program
+    cost = {"images_per_second": round(result.images_per_second, 1), "hours": round(result.hours, 3)}
+    scores = {name: {"value": each.value, "interval": each.interval} for name, each in result.metrics.items()}
+    return json.dumps({"row": row, "seed": seed, **made_by, **cost, "scores": scores}) + "\n"
 
 
 def _cost(run: Path, config: Config) -> tuple[float, float]:
