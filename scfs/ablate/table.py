@@ -44,10 +44,8 @@ def write_table(
     console.print(table)
     hours = sum(run.hours for runs in measured.values() for run in runs)
     probe = {"live": "", "cached": ", linear on cached features (the quick variant)", "off": ", no linear probe"}
-    note = (
-        f"Mean (lowest-highest) over {len(settings.seeds)} seeds{probe[settings.linear]}. "
-        f"Training took {hours:.1f} hours in all. {PAPER}"
-    )
+    seeds = f"Mean (lowest-highest) over {len(settings.seeds)} seeds" if len(settings.seeds) > 1 else "One seed"
+    note = f"{seeds}{probe[settings.linear]}. Training took {hours:.1f} hours in all. {PAPER}"
     objectives = sorted({row.config.method.objective for row in rows})
     if objectives != ["dino"]:
         note += f" The paper's objective is dino; these rows use {' and '.join(objectives)}."
