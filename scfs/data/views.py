@@ -59,15 +59,17 @@ class MultiCrop:
         num_local_views: int,
         global_scale: tuple[float, float],
         local_scale: tuple[float, float],
+        blur: float = 1.0,
         path: Literal["fast", "reference"] = "fast",
         colours: Literal["loader", "device"] = "loader",
     ):
+        """blur: factor of the blur radii; 0: no blur."""
         self.kinds = [
             ViewKind(global_size, global_scale, blur=1.0),
             ViewKind(global_size, global_scale, blur=0.1, solarize=0.2),
             *[ViewKind(local_size, local_scale, blur=0.5)] * num_local_views,
         ]
-        self.local_size, self.path, self.colours = local_size, path, colours
+        self.local_size, self.blur, self.path, self.colours = local_size, blur, path, colours
 
     def __call__(self, image: Image.Image, seed: int) -> ViewBatch:
         """The views of one image; equal seeds give equal views."""
@@ -102,7 +104,7 @@ class MultiCrop:
             flip=random.random() < self.flip_probability,
             jitter=tuple(jitter) if random.random() < self.jitter_probability else (),
             grey=random.random() < self.grey_probability,
-            blur_radius=random.uniform(*BLUR_RADII) if random.random() < kind.blur else None,
+            blur_radius=self.blur * random.uniform(*BLUR_RADII) or None if random.random() < kind.blur else None,
             solarize=random.random() < kind.solarize,
         )
 

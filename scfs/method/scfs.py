@@ -52,8 +52,8 @@ class SCFS(nn.Module):
         """objective: of the data term. search_objective: of the terms at the layers. None: the paper's.
 
         search_weight: of the terms at the layers in the training loss. targets: the network that computes the targets.
-        With "student", they are the student's outputs for its global views, with gradient in the data term; the teacher
-        is then only a moving average, for evaluation and export.
+        With "student", they are the student's outputs for its global views, with gradient except through a search; the
+        teacher is then only a moving average, for evaluation and export.
         """
         super().__init__()
         self.mean_over_processes = mean_over_processes
@@ -85,7 +85,7 @@ class SCFS(nn.Module):
         if self.student.head is not None:
             terms["view"] = self._data_term(student, teacher.pooled, teacher_temp)
         for i in range(len(self.student.search_heads)):
-            terms |= self._layer_terms(i, student, teacher.maps[i].detach(), batch, teacher_temp)
+            terms |= self._layer_terms(i, student, teacher.maps[i], batch, teacher_temp)
         images = {"pixel_spread": pixel_spread(batch.global_views)}
         if teacher.pooled.shape[1] >= MIN_IMAGES:
             images["separation"] = separation(teacher.pooled)
@@ -128,8 +128,10 @@ class SCFS(nn.Module):
         terms: dict[str, Term] = {}
         if plan.layer_views:
             view_outputs = torch.cat([outputs[name] for name in plan.layer_views if name in outputs])  # (V, B, K)
-            with torch.no_grad():
-                targets = self._target_head(i)(key_maps)  # (G, B, K)
+            targets = view_outputs[: len(key_maps)]
+            if self.targets == "teacher":
+                with torch.no_grad():
+                    targets = self.teacher.search_heads[i](key_maps)  # (G, B, K)
             terms["view"] = objective.views(view_outputs, targets, Sharpening(teacher_temp, center))
         if plan.targets:
             query_maps, query_outputs = student[plan.queries].maps[i], outputs[plan.queries]

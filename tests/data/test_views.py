@@ -197,3 +197,16 @@ def test_views_stay_channels_last_in_memory(ramp):
     batch = stack_images([multi_crop()(ramp, seed) for seed in (1, 2)])
     for views in (batch.global_views, normalize_views(batch).local_views):
         assert views.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_blur_is_relative_to_the_papers_radii():
+    """Everything else of a view is drawn as before."""
+    draws = [
+        [views.draw((90, 90), kind, Random(seed)) for seed in range(50) for kind in views.kinds]
+        for views in (multi_crop(), multi_crop(blur=0.25), multi_crop(blur=0))
+    ]
+    assert any(draw.blur_radius for draw in draws[0])
+    for paper, small, none in zip(*draws, strict=True):
+        assert none.blur_radius is None
+        assert (small.blur_radius or 0) == 0.25 * (paper.blur_radius or 0)
+        assert paper._replace(blur_radius=None) == small._replace(blur_radius=None) == none

@@ -10,7 +10,7 @@ from toy_method import CHANNELS, ToyBackbone, close, make_batch, normal, randomi
 from scfs.method.encoder import Encoder
 from scfs.method.heads import EmbeddingHead, PooledSearchHead
 from scfs.method.losses import sinkhorn
-from scfs.method.objectives import CodingRate, InfoNCE, PairWeights, SelfDistillation, Sharpening, VICReg
+from scfs.method.objectives import CodingRate, InfoNCE, PairWeights, SelfDistillation, Sharpening, Term, VICReg
 from scfs.method.scfs import SCFS
 
 V, G, N, B, K = 4, 2, 3, 5, 6
@@ -183,8 +183,8 @@ def test_every_student_parameter_learns_and_the_teacher_does_not(objective, targ
     assert list(model.centers()) == []
 
 
-def test_student_targets_have_a_gradient_in_the_data_term_only():
-    """SimCLR's two-sided gradient for views; what is searched gives none, as in the paper."""
+def test_student_targets_have_a_gradient_in_the_data_term():
+    """SimCLR's two-sided gradient."""
     model, batch = make_model(InfoNCE()), make_batch(6, 0)
     model.plan = model.plan.__class__(local_views=False)
     model.student.search_heads = torch.nn.ModuleList()
@@ -198,6 +198,24 @@ def test_student_targets_have_a_gradient_in_the_data_term_only():
     weight = model.student.head.mlp[0].weight
     two, one = (torch.autograd.grad(each, weight, retain_graph=True)[0] for each in (loss, one_sided))
     assert not torch.allclose(two, one)
+
+
+@pytest.mark.parametrize(
+    ("contrast", "has_gradient"), [("dino-multilayer", True), ("scfs", False), ("roi-crop", False)]
+)
+def test_student_targets_have_a_gradient_at_the_layers_unless_searched(contrast, has_gradient):
+    """A loss of the targets alone reaches the maps of the layers, or not."""
+
+    class OnlyTargets(InfoNCE):
+        def views(self, outputs, targets, *_):
+            return Term(targets.sum() + 0 * outputs.sum(), targets)
+
+        pairs = views
+
+    model = make_model(OnlyTargets(), contrast=contrast)
+    loss = sum(loss for name, loss in model(make_batch(6), 0.05).losses.items() if name != "view")
+    gradients = torch.autograd.grad(loss, list(model.student.backbone.parameters()), allow_unused=True)
+    assert any(each is not None and each.abs().sum() > 0 for each in gradients) == has_gradient
 
 
 def test_with_student_targets_the_teacher_averages_everything():

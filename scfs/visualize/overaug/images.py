@@ -21,12 +21,13 @@ LOCAL_TO_GLOBAL = 96 / 224  # the paper's sides
 
 
 class Crops(NamedTuple):
-    """Sides and areas of views."""
+    """Sides, areas and blur of views."""
 
     global_size: int
     local_size: int
     global_scale: Scale = PAPER_GLOBAL
     local_scale: Scale = PAPER_LOCAL
+    blur: float = 1.0
 
 
 def crops_of(target: str, backbone: Backbone, global_size: int) -> Crops:
@@ -40,6 +41,7 @@ def crops_of(target: str, backbone: Backbone, global_size: int) -> Crops:
         views.local_size,
         PAPER_GLOBAL if views.global_scale == "auto" else views.global_scale,
         PAPER_LOCAL if views.local_scale == "auto" else views.local_scale,
+        views.blur,
     )
 
 
