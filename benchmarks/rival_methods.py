@@ -2,8 +2,8 @@
 
 Rivals are composed as in lightly's documentation and its Imagenette benchmark, with the heads, optimizers and
 learning rates (per 256 images) given there. Differences: SimCLR's temperature is 0.1 (there 0.5), multi-crop has 4
-local views (there 6 or 8), and crops and colours are this package's. All share what is not part of the method:
-backbone, rendering of views, precision. Rivals are scored by the network that lightly scores, the student;
+local views (there 6 or 8), and crops and colours are this package's, without blur. All share what is not part of the
+method: backbone, rendering of views, precision. Rivals are scored by the network that lightly scores, the student;
 this package's runs by the one that it exports, the moving average.
 """
 
@@ -36,9 +36,9 @@ from scfs.training.precision import Precision
 from scfs.view_batch import ViewBatch
 
 CPU = torch.device("cpu")
-TWO_VIEWS = {"global_size": 64, "local_size": 32, "num_local_views": 0, "global_scale": (0.2, 1.0)}
-MULTI_CROP = {"global_size": 64, "local_size": 32, "num_local_views": 4, "global_scale": (0.25, 1.0)}
-LOCAL_SCALE = (0.05, 0.25)
+VIEWS = {"global_size": 64, "local_size": 32, "local_scale": (0.05, 0.25), "blur": 0.0}
+TWO_VIEWS = {**VIEWS, "num_local_views": 0, "global_scale": (0.2, 1.0)}
+MULTI_CROP = {**VIEWS, "num_local_views": 4, "global_scale": (0.25, 1.0)}
 
 
 class Siamese(nn.Module):
@@ -189,7 +189,7 @@ class LightlyRun:
 
     def __init__(self, name: str, *, epochs: int, lr_factor: float, precision: str):
         self.published, self.epochs = RIVALS[name], epochs
-        self.crops = {**self.published.views, "local_scale": LOCAL_SCALE}
+        self.crops = self.published.views
         self.module = self.published.build(Backbone("resnet10_half")).to(memory_format=torch.channels_last).train()
         use_gemm_weight_gradients(self.module)
         self.optimizer, self.precision = self.published.optimizer(self.module), Precision(precision, CPU)
@@ -256,6 +256,7 @@ NO_LOCAL_VIEWS = {"views.num_local_views": 0, "views.local_size": 96, "views.loc
 OURS: dict[str, tuple[Path, dict[str, Any]]] = {
     "scfs": (FAST, {}),
     "dino": (FAST, {"method.contrast": "dino"}),
+    "dino-multilayer": (FAST, {"method.contrast": "dino-multilayer"}),
     "scfs-no-multicrop": (FAST, {"method.contrast": "scfs-no-multicrop", **NO_LOCAL_VIEWS}),
     "dino-no-multicrop": (FAST, {"method.contrast": "dino-no-multicrop", **NO_LOCAL_VIEWS}),
     "scfs-paper": (PAPER, {}),
@@ -275,7 +276,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "batch 128": {"optim.batch_size": 128},
     "no search": {"method.contrast": "dino"},
     "multi-layer, no search": {"method.contrast": "dino-multilayer"},
-    "released": {"method.variant": "released"},
+    "search, no multi-layer": {"method.multilayer": False},
+    "released": {"method.multilayer": False, "method.variant": "released"},
     "search layers 2 and 3": {"backbone.layers": ("layer2", "layer3")},
     "residual search heads": {"method.search_head": "residual", "method.search_bottleneck_dim": 64},
     "search weight 0.5": {"method.search_weight": 0.5},
@@ -291,6 +293,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "objective vicreg": {"method.objective": "vicreg"},
     "objective dino": DISTIL,
     "objective dino, sinkhorn": {**DISTIL, "method.centering": "sinkhorn"},
+    "blur as in the paper": {"views.blur": 1.0},
+    "blur in proportion to the size": {"views.blur": 64 / 224},
     "crops 0.08-1": {"views.global_scale": (0.08, 1.0)},
     "crops 0.4-1": {"views.global_scale": (0.4, 1.0)},
     "views of 48 px": {"views.global_size": 48},
@@ -306,9 +310,9 @@ def make_run(name: str, *, num_images: int, epochs: int, lr_factor: float, preci
 
 
 def settings_of(name: str) -> str:
-    """A short hash of the settings of a method of ours; rivals are as published."""
+    """A short hash of the settings of a method of ours, or of a rival's views; the rest of it is as published."""
     if name not in OURS:
-        return "published"
+        return digest_of(RIVALS[name].views)
     recipe, changes = OURS[name]
     config = check(Config, read_toml(recipe), changes)
     free = {"run": True, "data": True, "optim": {"epochs"}}

@@ -23,8 +23,9 @@ class Planned(NamedTuple):
     seed: int
 
 
-COMPARED, LEADERS = ("scfs", "dino", *RIVALS), ("scfs", "dino")
-SEEDED = (*LEADERS, "simclr")  # with three seeds: ours and the best of the others
+LEADERS = ("scfs", "dino")
+SEEDED = (*LEADERS, "dino-multilayer", "simclr")  # with three seeds: ours and the best of the others
+COMPARED = (*SEEDED, *(name for name in RIVALS if name not in SEEDED))
 PLAN = [  # most important first
     *(Planned("imagenette", 10, method, 0) for method in COMPARED),
     *(Planned("imagenette", 10, method, seed) for method in SEEDED for seed in (1, 2)),

@@ -11,13 +11,14 @@ from rival_records import CHANGED, METHODS, PLAN, SIZES, Record, best_factor, is
 
 from scfs.markdown import markdown_table
 
-PLOTTED = ("scfs", "dino", *RIVALS)
+PLOTTED = ("scfs", "dino", "dino-multilayer", *RIVALS)
 
 
 def table(args: argparse.Namespace) -> None:
     """Means over seeds for every data set and budget, best first, and the plot of accuracy against minutes."""
-    every = [record for record in read_records(args.records) if is_current(record)]
-    chosen = {method: best_factor(every, method) for method in METHODS}
+    recorded = read_records(args.records)
+    every = [record for record in recorded if is_current(record)]
+    chosen = {method: best_factor(recorded, method) for method in METHODS}
     records = [r for r in every if not r["held_out"] and r["lr_factor"] == chosen.get(r["method"])]
     lines = []
     groups = sorted(

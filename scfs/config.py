@@ -87,6 +87,9 @@ class MethodSettings(Settings):
 
     contrast: Contrast = Field("scfs", description="contrast mode, a row of the paper's table")
     variant: Variant = Field("paper", description="as in the paper, or as in its released code")
+    multilayer: bool = Field(
+        False, description="in modes with a search, contrast unsearched maps too, as dino-multilayer does"
+    )
     data_term: bool = Field(True, description="contrast pooled features too (the paper's L_d)")
     objective: ObjectiveName = Field("dino", description="loss of the data term; dino: the paper's self-distillation")
     search_objective: ObjectiveName | Literal["same"] = Field("same", description="loss of the terms at the layers")
@@ -158,7 +161,7 @@ class MethodSettings(Settings):
 
     @property
     def plan(self) -> Plan:
-        return plan_of(self.contrast, self.variant)
+        return plan_of(self.contrast, self.variant, multilayer=self.multilayer)
 
     def num_outputs(self, term: str) -> int | None:
         """K of the softmax of a term, such as "view" or "search/layer3", from resolved settings; None without one."""

@@ -45,13 +45,18 @@ PLANS: dict[Contrast, Plan] = {
 }
 
 
-def plan_of(contrast: Contrast, variant: Variant = "paper") -> Plan:
+def plan_of(contrast: Contrast, variant: Variant = "paper", *, multilayer: bool = False) -> Plan:
     """The plan of a contrast mode, as in the paper or as in its released code.
 
     The released code searches the first global view only, does not center the logits of searched maps, and adds a
-    global-to-global term on unsearched maps at each layer. Modes without a search are the same in both.
+    global-to-global term on unsearched maps at each layer. multilayer: add the terms of DINO w ML, which contrast all
+    views on unsearched maps. Modes without a search are the same with all of these.
     """
     plan = PLANS[contrast]
-    if variant == "released" and plan.targets is not None:
-        return replace(plan, layer_views=("global",), searched_views=1, search_center=False)
+    if plan.targets is None:
+        return plan
+    if variant == "released":
+        plan = replace(plan, layer_views=("global",), searched_views=1, search_center=False)
+    if multilayer:
+        plan = replace(plan, layer_views=("global", "local") if plan.local_views else ("global",))
     return plan

@@ -41,6 +41,7 @@ class SCFS(nn.Module):
         layers: list[str],
         contrast: Contrast = "scfs",
         variant: Variant = "paper",
+        multilayer: bool = False,
         student_temp: float = 0.1,
         center_momentum: float = 0.9,
         objective: Objective | None = None,
@@ -60,7 +61,7 @@ class SCFS(nn.Module):
         self.student = student
         self.teacher = copy.deepcopy(student).requires_grad_(False)
         self.layers, self.targets, self.search_weight = layers, targets, search_weight
-        self.plan = plan_of(contrast, variant)
+        self.plan = plan_of(contrast, variant, multilayer=multilayer)
         self.objective = objective or SelfDistillation(student_temp)
         self.search_objective = search_objective or SelfDistillation(student_temp)
         has_center = student.head is not None and self.objective.has_center

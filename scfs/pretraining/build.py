@@ -41,6 +41,7 @@ def build_method(config: Config) -> SCFS:
         layers=backbone.layers,
         contrast=method.contrast,
         variant=method.variant,
+        multilayer=method.multilayer,
         center_momentum=method.center_momentum,
         objective=build_objective(method, method.objective),
         search_objective=build_objective(method, method.layer_objective),

@@ -8,6 +8,8 @@ from loops import box_in_view
 from loops_modes import contrast_losses
 from toy_method import CONTRASTS, TEACHER_TEMP, WITH_MAPS, centers_of, given_of, make_batch, make_model
 
+from scfs.method.modes import plan_of
+
 LOCAL_VIEWS = {  # that the mode allows; the modes without multi-crop ignore them
     "dino-no-multicrop": (0, 3),
     "dino": (0, 1, 3),
@@ -69,6 +71,39 @@ def test_search_layers(contrast, layers):
 @pytest.mark.parametrize("contrast", ["scfs", "roi-crop", "scfs-no-multicrop"])
 def test_search_layers_released(contrast, layers):
     check(contrast, "released", 3, layers=layers)
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_multilayer_adds_the_terms_of_dino_multilayer(variant):
+    """Half of its terms and half of those of the search; the center of a layer is moved by the logits of both."""
+    batch = make_batch(num_images=3, num_local_views=2)
+    models = [make_model(*mode) for mode in (("scfs", "paper"), ("dino-multilayer", "paper"), ("scfs", variant))]
+    models.append(make_model("scfs", variant, multilayer=True))
+    (_, views, search, both) = losses = [model(batch, TEACHER_TEMP).losses for model in models]
+    scale = 0.5 if variant == "paper" else 1.0  # the released code's are half already
+    assert both.keys() == {*views, *losses[0]}
+    for layer in models[0].layers:
+        torch.testing.assert_close(both[f"view/{layer}"], 0.5 * views[f"view/{layer}"])
+        torch.testing.assert_close(both[f"search/{layer}"], scale * search[f"search/{layer}"])
+    torch.testing.assert_close(both["view"], views["view"])
+    for model in models:
+        for center in model.centers():
+            center.commit()
+    of_search, of_views, _, of_both = (centers_of(model) for model in models)
+    for layer in models[0].layers:
+        counts = (2 * 2 * 3, 2 * 3) if variant == "paper" else (0, 1)  # the released search has no center
+        pairs = zip(of_search[layer], of_views[layer], strict=True)
+        expected = [(counts[0] * s + counts[1] * v) / sum(counts) for s, v in pairs]
+        assert of_both[layer] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("contrast", ["dino", "dino-no-multicrop", "dino-multilayer"])
+def test_multilayer_changes_nothing_without_a_search(contrast):
+    assert plan_of(contrast, multilayer=True) == plan_of(contrast)
+
+
+def test_multilayer_without_local_views_contrasts_global_views():
+    assert plan_of("scfs-no-multicrop", multilayer=True).layer_views == ("global",)
 
 
 @pytest.mark.parametrize("contrast", ["dino-no-multicrop", "dino", "scfs"])

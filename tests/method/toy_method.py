@@ -50,7 +50,15 @@ class StoredBackbone(nn.Module):
 
 
 def make_model(
-    contrast="scfs", variant="paper", *, layers=(0, 1, 2), data_term=True, batch_norm=False, dropout=0.0, seed=0
+    contrast="scfs",
+    variant="paper",
+    *,
+    layers=(0, 1, 2),
+    data_term=True,
+    batch_norm=False,
+    dropout=0.0,
+    seed=0,
+    multilayer=False,
 ) -> SCFS:
     torch.manual_seed(seed)
     head = ProjectionHead(CHANNELS[-1], 8, hidden_dim=9, bottleneck_dim=4, batch_norm=batch_norm) if data_term else None
@@ -58,7 +66,8 @@ def make_model(
     search_heads = [SearchHead(CHANNELS[i], 5, hidden_dim=7, bottleneck_dim=4) for i in search_layers]
     student = Encoder(ToyBackbone(layers, dropout), head, search_heads)
     names = [f"layer{i}" for i in layers]
-    model = SCFS(student, layers=names, contrast=contrast, variant=variant, center_momentum=0.8).double().train()
+    options = {"contrast": contrast, "variant": variant, "multilayer": multilayer}
+    model = SCFS(student, layers=names, center_momentum=0.8, **options).double().train()
     with torch.no_grad():
         for parameter in model.parameters():
             shake(parameter)
