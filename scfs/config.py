@@ -181,8 +181,8 @@ class ViewSettings(Settings):
     local_scale: CropScale | Auto = Field(
         "auto", description="area of local crops; auto: 0.05-0.14, released 0.05-0.25"
     )
-    blur: Annotated[float, Field(ge=0, le=1)] = Field(
-        1.0, description="blur radii relative to the paper's, 0.1 to 2 pixels of a view; 0: no blur"
+    blur: Annotated[float, Field(ge=0, le=1)] | Auto = Field(
+        1.0, description="blur radii relative to the paper's, 0.1 to 2 pixels; auto: 0 (no blur) for small views"
     )
     path: Literal["fast", "reference"] = Field(
         "fast", description="how views are rendered; reference: by torchvision on PIL images"

@@ -21,6 +21,14 @@ ROWS = {
 }
 
 
+def test_a_recipe_with_multilayer_has_a_row_of_its_own(tiny):
+    """The other rows are the paper's."""
+    rows = TABLES["modes"]([tiny(**{"method.multilayer": True})], Ablate())
+    assert [row.name for row in rows] == [*ROWS["modes"], "SCFS w ML"]
+    assert [row.name for row in rows if row.config.method.multilayer] == ["SCFS w ML"]
+    assert rows[-1].paper is None
+
+
 @pytest.mark.parametrize("table", ROWS)
 def test_rows_are_the_papers(tiny, table):
     rows = TABLES[table]([tiny()], Ablate(locals=(1, 3)))

@@ -35,9 +35,11 @@ class TableRow:
 
 
 def modes(configs: Sequence[Config], _: Ablate) -> list[TableRow]:
-    """Table "Influence of different contrast modes"."""
+    """Table "Influence of different contrast modes"; for a recipe with multilayer, another row has it."""
     [config] = _one(configs)
     _need_local_views(config, SCFS, "ROI crop")
+    own = [TableRow("SCFS w ML", _changed(config, {"method.contrast": "scfs"}))] if config.method.multilayer else []
+    config = _changed(config, {"method.multilayer": False})
     table: list[tuple[str, dict[str, Any], tuple[float, float] | None]] = [
         ("DINO w/o MC", {"method.contrast": "dino-no-multicrop"}, (78.1, 83.7)),
         (DINO, {"method.contrast": "dino"}, (81.1, 87.0)),
@@ -47,7 +49,7 @@ def modes(configs: Sequence[Config], _: Ablate) -> list[TableRow]:
         # The table ticks the feature term only.
         ("SCFS w/o MC", {"method.contrast": "scfs-no-multicrop", "method.data_term": False}, (79.7, 86.3)),
     ]
-    return [TableRow(name, _changed(config, changes), paper) for name, changes, paper in table]
+    return [*(TableRow(name, _changed(config, changes), paper) for name, changes, paper in table), *own]
 
 
 def layers(configs: Sequence[Config], _: Ablate) -> list[TableRow]:

@@ -7,6 +7,7 @@ from scfs.training.precision import has_native_bfloat16
 
 # Differs from the paper: the paper's settings are for ImageNet; `auto` adapts to the number of images and steps.
 LONG_RUN_EPOCHS = 100  # from this length on, the paper's warm-ups fit
+MIN_BLURRED_SIZE = 128  # from this size of views on, the paper's blur leaves enough; measured only at 64 pixels
 
 
 class Choice(NamedTuple):
@@ -76,9 +77,16 @@ def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]
 def _view_choices(config: Config) -> list[Choice]:
     released = config.method.variant == "released"
     reason = f"as in the {config.method.variant} variant"
+    side = config.views.global_size
+    small = side < MIN_BLURRED_SIZE
     return [
         Choice("views.global_scale", (0.25, 1.0) if released else (0.14, 1.0), reason),
         Choice("views.local_scale", (0.05, 0.25) if released else (0.05, 0.14), reason),
+        Choice(
+            "views.blur",
+            0.0 if small else 1.0,
+            f"radii of up to 2 pixels leave too little of views of {side}" if small else "as in the paper",
+        ),
     ]
 
 

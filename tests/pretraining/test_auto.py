@@ -55,6 +55,13 @@ def test_the_released_variant_has_its_own_crops():
     assert (config.views.global_scale, config.views.local_scale) == ((0.25, 1.0), (0.05, 0.25))
 
 
+@pytest.mark.parametrize(("size", "blur", "reason"), [(64, 0, "views of 64"), (128, 1, "paper"), (224, 1, "paper")])
+def test_small_views_are_not_blurred(size, blur, reason):
+    config, choices = resolved(5000, 10, **{"views.blur": "auto", "views.global_size": size})
+    assert config.views.blur == config.crops["blur"] == blur
+    assert reason in {choice.setting: choice.reason for choice in choices}["views.blur"]
+
+
 def test_explicit_settings_are_unchanged():
     config, choices = resolved(5000, 10, **{"method.out_dim": 77, "views.global_scale": (0.3, 0.4)})
     assert (config.method.out_dim, config.views.global_scale) == (77, (0.3, 0.4))

@@ -41,7 +41,7 @@ def crops_of(target: str, backbone: Backbone, global_size: int) -> Crops:
         views.local_size,
         PAPER_GLOBAL if views.global_scale == "auto" else views.global_scale,
         PAPER_LOCAL if views.local_scale == "auto" else views.local_scale,
-        views.blur,
+        1.0 if views.blur == "auto" else views.blur,
     )
 
 
