@@ -124,8 +124,15 @@ def separation(pooled: Tensor) -> Tensor:
 
 @torch.no_grad()
 def pixel_spread(views: Tensor) -> Tensor:
-    """Mean standard deviation of the pixels of a view (..., 3, H, W), per channel: 0 if each shows a single colour."""
-    return views.flatten(-2).std(dim=-1, correction=0).mean()
+    """Mean standard deviation of the pixels of a view (..., 3, H, W), per channel: 0 if each shows a single colour.
+
+    From the mean of squares: `Tensor.std` of channels-last views took 4 % of a step on a CPU, this a sixth of it.
+    """
+    pixels = views.movedim(-3, -1).flatten(-3, -2)  # (..., H * W, 3)
+    squares = pixels.square().mean(dim=-2)
+    variances = squares - pixels.mean(dim=-2).square()
+    rounding = 100 * torch.finfo(views.dtype).eps * squares
+    return variances.where(variances > rounding, 0.0).sqrt().mean()
 
 
 class Center(nn.Module):
