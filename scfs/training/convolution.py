@@ -1,4 +1,5 @@
-from typing import Any
+import math
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -6,15 +7,17 @@ from torch import Tensor, nn
 
 COLUMNS_MB = 16  # of patches unfolded at a time, which should fit in a cache
 MIN_CHANNELS = 16  # with fewer, patches are too narrow for a matrix product
+MAX_HALF_POSITIONS = 4  # of an output map in half precision; on larger ones oneDNN's kernels are faster
 
 
 class _Convolution(torch.autograd.Function):
-    """A convolution whose weight gradient is computed by matrix products."""
+    """A convolution in the precision of x, whose weight gradient is computed by matrix products."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
+        ctx.stride, ctx.padding, ctx.weight_dtype = stride, padding, weight.dtype
+        weight = weight.to(x.dtype)
         ctx.save_for_backward(x, weight)
-        ctx.stride, ctx.padding = stride, padding
         return F.conv2d(x, weight, None, stride, padding)
 
     @staticmethod
@@ -26,14 +29,15 @@ class _Convolution(torch.autograd.Function):
             options = (ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1)
             x_grad = torch.ops.aten.convolution_backward(gradient, x, weight, None, *options, [True, False, False])[0]
         if needs_weight_grad:
-            weight_grad = weight_gradient(gradient, x, weight.shape, ctx.stride, ctx.padding)
+            weight_grad = weight_gradient(gradient, x, weight.shape, ctx.stride, ctx.padding).to(ctx.weight_dtype)
         return x_grad, weight_grad, None, None
 
 
 def weight_gradient(
     gradient: Tensor, x: Tensor, shape: torch.Size, stride: tuple[int, int], padding: tuple[int, int]
 ) -> Tensor:
-    """Gradient of a convolution's weight, of a shape (out, in, height, width), from the gradient of its output.
+    """Gradient of a convolution's weight, of a shape (out, in, height, width), from the gradient of its output; float32
+    if the output is in half precision.
 
     gradient: (B, out, H, W). x: (B, in, h, w). Patches of x are unfolded into rows (im2col), a few images at a time, so
     that the arithmetic is a single matrix product for each.
@@ -41,12 +45,17 @@ def weight_gradient(
     outs, ins, *kernel = shape
     gradient, x = gradient.movedim(1, -1), x.movedim(1, -1)  # (B, H, W, C)
     row_bytes = gradient[0, :, :, 0].numel() * ins * kernel[0] * kernel[1] * x.element_size()
-    total = x.new_zeros(outs, kernel[0] * kernel[1] * ins)
+    width = kernel[0] * kernel[1] * ins
+    total = torch.zeros(outs, width, device=x.device, dtype=torch.promote_types(x.dtype, torch.float32))
     for some_gradient, some_x in zip(
         *(t.split(max(1, COLUMNS_MB * 2**20 // row_bytes)) for t in (gradient, x)), strict=True
     ):
-        columns = _patches(some_x, some_gradient.shape[1:3], kernel, stride, padding).reshape(-1, total.shape[1])
-        total.addmm_(some_gradient.reshape(-1, outs).T, columns)
+        columns = _patches(some_x, some_gradient.shape[1:3], kernel, stride, padding).reshape(-1, width)
+        rows = some_gradient.reshape(-1, outs).T
+        if x.dtype == total.dtype:
+            total.addmm_(rows, columns)
+        else:
+            total += rows @ columns
     return total.view(outs, *kernel, ins).movedim(-1, 1)
 
 
@@ -77,14 +86,21 @@ class GemmConv2d(nn.Conv2d):
         return out
 
     def _forward_in_half_precision(self, x: Tensor) -> Tensor:
-        """As `nn.Conv2d`; on a map of 1 x 1 by the kernel's center alone, the only tap that is not on padding.
+        """As `nn.Conv2d`, with matrix products for gradients of small maps only.
 
-        oneDNN's bfloat16 gradients of a strided 3 x 3 convolution read uninitialised memory on such maps (torch 2.15).
+        On a map of 1 x 1 by the kernel's center alone, the only tap that is not on padding: oneDNN's bfloat16 gradients
+        of a strided 3 x 3 convolution read uninitialised memory on such maps (torch 2.15).
         """
-        (height, width), padding = self.kernel_size, tuple(self.padding)
+        (height, width), padding = self.kernel_size, cast(tuple[int, int], tuple(self.padding))
         if x.shape[-2:] == (1, 1) and height % 2 and width % 2 and padding == (height // 2, width // 2):
             return F.conv2d(x, self.weight[:, :, height // 2, width // 2, None, None])
-        return super().forward(x)
+        axes = zip(x.shape[-2:], self.kernel_size, self.stride, padding, strict=True)
+        sides = [(side + 2 * pad - taps) // step + 1 for side, taps, step, pad in axes]
+        if math.prod(sides) > MAX_HALF_POSITIONS:
+            return super().forward(x)
+        half = torch.get_autocast_dtype(x.device.type)
+        out: Tensor = _Convolution.apply(x.to(half), self.weight, self.stride, self.padding)
+        return out
 
 
 def use_gemm_weight_gradients(network: nn.Module) -> None:

@@ -55,14 +55,28 @@ def test_frozen_weights_get_no_gradient():
     assert x.grad is not None
 
 
-def test_half_precision_is_left_to_torch():
-    _, products = both(kernel_size=3)
-    products.float()
+@pytest.mark.parametrize("columns_mb", [16, 0])
+@pytest.mark.parametrize(("side", "is_small"), [(3, True), (5, False)])
+def test_half_precision_on_large_maps_is_left_to_torch(side, is_small, columns_mb, monkeypatch):
+    """On maps of up to four positions the gradient is that of float32, to bfloat16's precision of the inputs."""
+    monkeypatch.setattr(convolution, "COLUMNS_MB", columns_mb)
+    plain, products = both(kernel_size=3, stride=2, padding=1)
+    used = []
+    original = convolution.weight_gradient
+    monkeypatch.setattr(convolution, "weight_gradient", lambda *args: used.append(True) or original(*args))
+    x = torch.randn(7, 16, side, side)
+    exact = plain.float()(x)
     with torch.autocast("cpu", torch.bfloat16):
-        out = products(torch.randn(1, 16, 5, 5))
+        out = products.float()(x)
     assert out.dtype == torch.bfloat16
-    out.sum().backward()
-    assert products[0].weight.grad.dtype == torch.float32
+    upstream = torch.randn_like(exact)
+    exact.backward(upstream)
+    out.backward(upstream.bfloat16())
+    assert bool(used) == is_small
+    gradients = [network[0].weight.grad for network in (plain, products)]
+    assert gradients[1].dtype == torch.float32
+    assert (gradients[1] - gradients[0]).norm() < 0.01 * gradients[0].norm()
+    assert gradients[1].stride() == gradients[0].stride()
 
 
 def test_only_plain_convolutions_are_changed():
