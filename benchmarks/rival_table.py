@@ -17,7 +17,7 @@ PLOTTED = ("scfs", "dino", "dino-multilayer", *RIVALS)
 def table(args: argparse.Namespace) -> None:
     """Means over seeds for every data set and budget, best first, and the plot of accuracy against minutes."""
     recorded = read_records(args.records)
-    every = [record for record in recorded if is_current(record)]
+    every = [record for record in recorded if is_current(record) != args.earlier]
     chosen = {method: best_factor(recorded, method) for method in METHODS}
     records = [r for r in every if not r["held_out"] and r["lr_factor"] == chosen.get(r["method"])]
     lines = []
@@ -36,7 +36,8 @@ def table(args: argparse.Namespace) -> None:
             lines.append([data, f"{minutes:g}", method, *cells, str(len(runs))])
     head = ("data", "budget", "method", "k-NN %", "linear %", "minutes", "epochs", "seeds")
     print(markdown_table(head, lines))
-    print(f"\nPlanned and not run: {missing(records) or 'nothing'}.")
+    if not args.earlier:
+        print(f"\nPlanned and not run: {missing(records) or 'nothing'}.")
     print(f"\n{changes_table(every)}\n")
     for indicator in ("rankme", "spread"):
         print(f"{indicator}: {rank_correlations(every, indicator)}")

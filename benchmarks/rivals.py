@@ -185,7 +185,8 @@ def do(work: Record, data: str, folder: Path, records: Path) -> None:
         records.parent.mkdir(parents=True, exist_ok=True)
         with records.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(json.dumps({**work, **record, "commit": commit, "command": " ".join(sys.argv[1:])}) + "\n")
+            command = " ".join(sys.argv[1:]).replace(data, Path(data).name)
+            file.write(json.dumps({**work, **record, "commit": commit, "command": command}) + "\n")
         (mine / "state.pt").unlink(missing_ok=True)
 
 
@@ -244,6 +245,7 @@ def main() -> None:
     runner.set_defaults(job=run_all)
     writer = commands.add_parser("table", help="print the table")
     writer.add_argument("--plot", type=Path, help="file for the plot")
+    writer.add_argument("--earlier", action="store_true", help="only runs whose settings have changed since")
     writer.set_defaults(job=table)
     for each in (runner, writer):
         each.add_argument("--records", type=Path, default=RECORDS, help="file with one line per finished run")
