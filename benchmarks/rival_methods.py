@@ -2,9 +2,10 @@
 
 Rivals are composed as in lightly's documentation and its Imagenette benchmark, with the heads, optimizers and
 learning rates (per 256 images) given there. Differences: SimCLR's temperature is 0.1 (there 0.5), multi-crop has 4
-local views (there 6 or 8), and crops and colours are this package's, without blur. All share what is not part of the
-method: backbone, rendering of views, precision. Rivals are scored by the network that lightly scores, the student;
-this package's runs by the one that it exports, the moving average.
+local views (there 6 or 8), colours are this package's, without blur, and crops are those of cpu_imagenette for two
+views and those of the paper's released code for multi-crop. All share what is not part of the method: backbone,
+rendering of views, precision. Rivals are scored by the network that lightly scores, the student; this package's runs
+by the one that it exports, the moving average.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """How much is learned per minute on one core? This package's method compared with common alternatives.
 
-    python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --choose           # learning rates
+    python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 1.5 --choose         # learning rates
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 10 --seeds 0 1 2
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --changes          # the effect of each choice
     python benchmarks/rivals.py run --data imagenette=FOLDER pets=FOLDER scenes --planned   # all of the table: a day
@@ -10,11 +10,11 @@ Every method gets the same photos, backbone (resnet10_half), rendering of views,
 thread: data loading counts, evaluation does not. The number of epochs is what should fit, estimated from the first
 steps; schedules end with the last epoch, and the table has the time it really took. Learning rates are chosen on every
 fifth train photo, among a third, once, three and nine times the published one. That is less tuning than our own recipe
-had, whose settings were chosen on the same held-out photos; `dino` is the same without search terms, and
-`dino-no-multicrop` without local views too: SimCLR's objective with our optimizer.
+had, whose settings were chosen on the same held-out photos; `dino` is the same without terms at the layers,
+and `dino-no-multicrop` without local views too: SimCLR's objective with our optimizer.
 
 Runs already in the records are skipped, and an interrupted one is resumed; several processes may work on the same
-records, each on its own core.
+records, each on its own core. Needs lightly: pip install --no-deps -r benchmarks/requirements.txt.
 """
 
 import argparse

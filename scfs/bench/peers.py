@@ -56,7 +56,7 @@ class LightlyDino:
             from lightly.models.utils import update_momentum
         except ImportError:
             raise UserError(
-                "lightly is not installed; pip install -r benchmarks/requirements.txt, or omit --peers."
+                "lightly is not installed; pip install --no-deps -r benchmarks/requirements.txt, or omit --peers."
             ) from None
 
         def network() -> nn.Module:

@@ -99,7 +99,7 @@ def _warmup_choice(config: Config) -> Choice:
 
 def _precision_choice(device: torch.device) -> Choice:
     if has_native_bfloat16(device):
-        return Choice("optim.precision", "bfloat16", f"native on this {device.type} and about twice as fast")
+        return Choice("optim.precision", "bfloat16", f"native on this {device.type}, and faster")
     return Choice("optim.precision", "float32", f"bfloat16 is not known to be native on this {device.type}")
 
 
