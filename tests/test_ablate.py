@@ -60,6 +60,14 @@ def test_every_run_is_probed_with_the_blocks_of_its_backbone(tiny, tmp_path, mon
     assert {name: metric.value for name, metric in metrics.items()} == {"k-NN": 0.4, "linear": 0.5}
 
 
+@pytest.mark.parametrize("table", ["layers", "backbones"])
+def test_the_papers_scores_are_not_shown_with_multilayer(table):
+    config = check(Config, read_toml(RECIPES / "imagenet100_base.toml"))
+    assert all(row.paper for row in TABLES[table]([config], Ablate()))
+    config = check(Config, config.model_dump(), {"method.multilayer": True})
+    assert [row.paper for row in TABLES[table]([config], Ablate()) if row.config.method.contrast == "scfs"][-1] is None
+
+
 def test_the_papers_scores_are_shown_for_its_optimizer_only():
     names = ("imagenet100_base", "imagenet100_r101", "imagenet100_vit_s", "imagenet100_vit_b")
     configs = [check(Config, read_toml(RECIPES / f"{name}.toml")) for name in names]
@@ -142,10 +150,13 @@ def test_an_interrupted_table_is_resumed_without_repeating_work(scfs, tiny_recip
 def test_more_seeds_may_be_added(scfs, tiny_recipe, tmp_path):
     command = ("ablate", "locals", tiny_recipe, "--locals", 1, "--linear", "off", "--folder", tmp_path / "table")
     command = (*command, "--optim.epochs", 1)
-    for seeds in ((0,), (0, 1)):
+    runs = tmp_path / "table" / "runs.jsonl"
+    for seeds, new, finished in (((0,), 2, 2), ((1,), 2, 4), ((0, 1), 0, 4)):
         code, out, err = scfs(*command, "--seeds", *seeds)
         assert code == 0, err
-        assert out.count("No score was computed.") == 2  # of each new run
+        assert out.count("No score was computed.") == new
+        lines = [json.loads(line) for line in runs.read_text().splitlines()]
+        assert len({(line["row"], line["seed"]) for line in lines}) == len(lines) == finished
         assert "scfs report" not in out
         assert "scfs export" not in out
     assert len(list((tmp_path / "table").glob("*-seed*"))) == 4
@@ -161,6 +172,12 @@ def test_more_seeds_may_be_added(scfs, tiny_recipe, tmp_path):
         assert "rows.json is damaged; move it away" in err
         assert rows.read_text() == damaged
     rows.unlink()  # as advised
+    complete = runs.read_text()
+    runs.write_text(complete[:-20])
+    code, _, err = scfs(*command, "--seeds", 0)
+    assert code == 2
+    assert "runs.jsonl is damaged; move it away" in err
+    runs.write_text(complete)
     assert scfs(*command, "--seeds", 0)[0] == 0
 
 

@@ -58,7 +58,7 @@ def ablate(name: str, configs: Sequence[Config], settings: Ablate, console: Cons
     with distributed.process_group(device):
         distributed.on_rank_zero(lambda: _open_folder(folder, rows, settings))
         measured: dict[str, list[Measured]] = {}
-        records: list[str] = []
+        records = distributed.on_rank_zero(lambda: _read_runs(folder))
         for row in rows:
             for seed in settings.seeds:
                 config = row.config.model_copy(update={"seed": seed})
@@ -66,8 +66,8 @@ def ablate(name: str, configs: Sequence[Config], settings: Ablate, console: Cons
                 console.rule(f"{row.name}, seed {seed}")
                 result = Measured(_train_and_score(run, config, settings, console), *_cost(run, config))
                 measured.setdefault(row.name, []).append(result)
-                records.append(_record(run, row.name, seed, result))
-                distributed.on_rank_zero(lambda: write_text(folder / RUNS, "".join(records)))
+                records[f"{row.name}, seed {seed}"] = _record(run, row.name, seed, result)
+                distributed.on_rank_zero(lambda: write_text(folder / RUNS, "".join(records.values())))
         return Path(distributed.on_rank_zero(lambda: str(write_table(folder, name, rows, measured, settings, console))))
 
 
@@ -187,6 +187,16 @@ def _recorded(run: Path, scoring: Scoring) -> Metric | None:
         if result.evaluation == scoring.evaluation and scoring.metric in metrics and is_same:
             return metrics[scoring.metric]
     return None
+
+
+def _read_runs(folder: Path) -> dict[str, str]:
+    """The lines about runs that finished earlier, by row and seed."""
+    path = folder / RUNS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        return {f"{run['row']}, seed {run['seed']}": line for line in lines for run in [json.loads(line)]}
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is damaged; move it away, and the next command starts a new one.") from None
 
 
 def _record(run: Path, row: str, seed: int, result: Measured) -> str:

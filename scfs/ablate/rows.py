@@ -63,7 +63,7 @@ def layers(configs: Sequence[Config], _: Ablate) -> list[TableRow]:
     names = list(config.backbone.layers)
     if config.backbone.layers == "auto":
         names = _architecture(config.backbone.name).layers
-    matches_paper = len(names) == 3 and config.method.contrast == "scfs"
+    matches_paper = len(names) == 3 and config.method.contrast == "scfs" and not config.method.multilayer
     paper = [(82.0, 86.1), (84.3, 87.5), (84.8, 89.2)] if matches_paper else [None] * len(names)
     return [
         TableRow(" + ".join(names[:count]), _changed(config, {"backbone.layers": names[:count]}), paper[count - 1])
@@ -110,7 +110,7 @@ def backbones(configs: Sequence[Config], settings: Ablate) -> list[TableRow]:
         TableRow(
             f"{name}, {config.backbone.name}",
             _changed(config, {"method.contrast": contrast}),
-            paper.get((config.backbone.name, name)) if _uses_the_papers_optimizer(config) else None,
+            paper.get((config.backbone.name, name)) if _is_the_papers(config) else None,
         )
         for config in configs
         for name, contrast in CONTRASTS.items()
@@ -144,9 +144,10 @@ def _is_vit(network: Backbone) -> bool:
     return getattr(network.net, "cls_token", None) is not None
 
 
-def _uses_the_papers_optimizer(config: Config) -> bool:
-    """Whether the paper's scores may be shown next to those of a row."""
-    return config.optim.name == (VIT_OPTIMIZER if _is_vit(_architecture(config.backbone.name)) else RESNET_OPTIMIZER)
+def _is_the_papers(config: Config) -> bool:
+    """Whether the paper's scores may be shown next to those of a row: its terms and its optimizer."""
+    optimizer = VIT_OPTIMIZER if _is_vit(_architecture(config.backbone.name)) else RESNET_OPTIMIZER
+    return config.optim.name == optimizer and not config.method.multilayer
 
 
 def _check_optimizer(config: Config, name: str) -> None:
