@@ -147,6 +147,10 @@ class MethodSettings(Settings):
                 "method.targets = 'student' leaves objective dino without a teacher, and it would collapse; "
                 "choose method.objective 'info-nce', 'coding-rate' or 'vicreg', or targets 'teacher'."
             )
+        if self.targets == "student" and self.momentum == 1 and self.final_momentum in (1, "same"):
+            raise UserError(
+                "method.momentum = 1 keeps the teacher, which is evaluated and exported, at its initial weights; lower it."
+            )
         return self
 
     @property

@@ -289,7 +289,8 @@ class CpuSyncBatchNorm(_BatchNorm):
         shape = [1, -1] + [1] * (input.ndim - 2)
         wide = input.to(torch.promote_types(input.dtype, torch.float32))  # half precision cannot hold large counts
         count = wide.new_tensor([input.numel() / input.shape[1]])
-        *_, count = total = _Sum.apply(torch.cat([wide.sum(axes), count]))
+        total = _Sum.apply(torch.cat([wide.sum(axes), count]))
+        count = total[-1].detach()
         mean = total[:-1] / count
         centered = wide - mean.view(shape)
         variance = _Sum.apply(centered.square().sum(axes)) / count

@@ -60,15 +60,16 @@ def sharpen(logits: Tensor, temperature: float) -> Tensor:
 
 
 @torch.no_grad()
-def sinkhorn(logits: Tensor, temperature: float, iterations: int = 3) -> Tensor:
+def sinkhorn(logits: Tensor, temperature: float, weights: Tensor | None = None, iterations: int = 3) -> Tensor:
     """Teacher probabilities of logits (..., K) that give each output an equal fraction of the batch (Sinkhorn-Knopp).
 
-    Replaces the center, as in SwAV and DINOv2.
+    Replaces the center, as in SwAV and DINOv2. weights: (...) of 0 and 1; logits of weight 0 are not counted.
     """
     scaled = upcast(logits).flatten(0, -2) / temperature
+    counted = 1.0 if weights is None else weights.reshape(-1, 1).to(scaled.dtype)
     probs = (scaled - scaled.max()).exp()  # (samples, K)
     for _ in range(iterations):
-        probs = probs / probs.sum(dim=0, keepdim=True).clamp(min=1e-30)
+        probs = probs / (counted * probs).sum(dim=0, keepdim=True).clamp(min=1e-30)
         probs = probs / probs.sum(dim=1, keepdim=True).clamp(min=1e-30)
     return probs.view_as(logits)
 
@@ -162,7 +163,8 @@ class Center(nn.Module):
             self.pending[:-1] += flat.sum(dim=0)
             self.pending[-1] += len(flat)
         else:
-            self.pending[:-1] += weights.flatten().to(flat.dtype) @ flat
+            # Not a matrix product, which autocast would compute in half precision.
+            self.pending[:-1] += (weights.flatten().to(flat.dtype).unsqueeze(1) * flat).sum(dim=0)
             self.pending[-1] += weights.sum()
         return sharpen(upcast(logits) - self.value, temperature)
 

@@ -108,7 +108,8 @@ class SelfDistillation:
         temperature, center = sharpening
         if self.centering == "sinkhorn":
             gathered, first = self.gather(upcast(logits))
-            return sinkhorn(gathered, temperature)[..., first : first + logits.shape[-2], :]
+            counted = None if weights is None else self.gather(weights.unsqueeze(-1))[0]
+            return sinkhorn(gathered, temperature, counted)[..., first : first + logits.shape[-2], :]
         return sharpen(logits, temperature) if center is None else center.sharpen(logits, temperature, weights)
 
 
@@ -137,12 +138,15 @@ class InfoNCE:
     def pairs(
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
     ) -> Term:
-        """Negatives are the features that the same query view found in the other images."""
+        """Negatives are the features that the same query view found in the other images, in pairs that count."""
         outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         with torch.autocast(outputs.device.type, enabled=False):
-            gathered, same = self._gathered(targets)
+            gathered, omitted = self._gathered(targets)
+            if weights is not None:
+                counted, _ = self.gather(weights.weights.unsqueeze(-1))  # (G, N, A, 1)
+                omitted = omitted | (counted == 0).mT  # (G, N, B, A)
             cosines = torch.einsum("nbk,gnak->gnba", outputs, gathered) / self.temperature
-            negatives = cosines.masked_fill(same, -math.inf).logsumexp(dim=-1)  # (G, N, B)
+            negatives = cosines.masked_fill(omitted, -math.inf).logsumexp(dim=-1)  # (G, N, B)
             positives = torch.einsum("nbk,gnbk->gnb", outputs, targets) / self.temperature
             pairs = torch.logaddexp(positives, negatives) - positives
         return Term(_mean(pairs, weights), targets)

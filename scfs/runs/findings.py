@@ -12,6 +12,7 @@ PATIENCE = 0.1  # fraction of the run before the first check: every run starts n
 
 FLAT = 0.8  # fraction of a head's outputs that the teacher uses, exp(entropy) / K; a third at random weights and 0.04
 CERTAIN = 0.02  # entropy of a head, as a fraction of ln K
+FEW_OUTPUTS = 2  # that the teacher uses over all images, if one wins
 MIN_SPREAD = 0.02
 MIN_INFORMATION = 0.002  # of the teacher's output about the image, as a fraction of ln K
 ABOVE_UNIFORM = 1.5  # times the loss of a uniform guess, ln K
@@ -139,7 +140,7 @@ def _softmax_findings(term: str, outputs: int, means: Mapping[str, float]) -> It
             f"outputs (entropy {entropy:.3f} of ln K) and teaches nothing. Lower method.teacher_temp; for the data "
             "head lower method.out_dim or set method.batch_norm = true; or choose method.objective = 'info-nce'.",
         )
-    if entropy < CERTAIN and loss < CERTAIN * log_k:
+    if entropy < CERTAIN and loss < CERTAIN * log_k and means.get(f"used/{term}", 1.0) < FEW_OUTPUTS:
         yield Finding(
             CONSTANT,
             term,

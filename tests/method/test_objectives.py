@@ -9,7 +9,7 @@ from toy_method import CHANNELS, ToyBackbone, close, make_batch, normal, randomi
 
 from scfs.method.encoder import Encoder
 from scfs.method.heads import EmbeddingHead, PooledSearchHead
-from scfs.method.losses import sinkhorn
+from scfs.method.losses import Center, sinkhorn
 from scfs.method.objectives import CodingRate, InfoNCE, PairWeights, SelfDistillation, Sharpening, Term, VICReg
 from scfs.method.scfs import SCFS
 
@@ -58,9 +58,37 @@ def test_info_nce_of_pairs_equals_loops():
     }
     close(InfoNCE(0.2).pairs(outputs, targets).loss, mean(list(expected.values())))
     weights = torch.zeros(G, N, B, dtype=torch.float64)
-    weights[0, 1, 2] = weights[1, 2, 4] = 1
+    weights[0, 1, 2] = weights[0, 1, 4] = weights[1, 2, 4] = 1
     weighted = InfoNCE(0.2).pairs(outputs, targets, weights=PairWeights(weights, weights.sum()))
-    close(weighted.loss, (expected[0, 1, 2] + expected[1, 2, 4]) / 2)
+    close(
+        weighted.loss,
+        mean(
+            [
+                info_nce(outputs[1, 2], targets[0, 1, 2], [targets[0, 1, 4]], 0.2),
+                info_nce(outputs[1, 4], targets[0, 1, 4], [targets[0, 1, 2]], 0.2),
+                info_nce(outputs[2, 4], targets[1, 2, 4], [], 0.2),  # no other pair counts
+            ]
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "objective", [*OTHERS, SelfDistillation(centering="sinkhorn"), SelfDistillation()], ids=lambda each: repr(each)[:40]
+)
+def test_pairs_of_weight_zero_have_no_effect(objective):
+    """Not as negatives, in the balance of outputs or in the center either."""
+    weights = (torch.rand(G, N, B, generator=torch.Generator().manual_seed(0)) < 0.5).double()
+    outputs, targets = normal(N, B, K).requires_grad_(), normal(G, N, B, K)
+    losses, centers = [], []
+    for replaced in (targets, torch.where(weights.unsqueeze(-1) == 0, normal(G, N, B, K), targets)):
+        centers.append(Center(K, 0.9).double())
+        pairs = PairWeights(weights, weights.sum())
+        losses.append(objective.pairs(outputs, replaced, Sharpening(0.05, centers[-1]), pairs).loss)
+    close(*losses)
+    close(*(center.pending for center in centers))
+    gradients = [torch.autograd.grad(loss, outputs, retain_graph=True)[0] for loss in losses]
+    assert gradients[0].isfinite().all()
+    close(*gradients)
 
 
 def test_info_nce_of_two_views_with_themselves_is_nt_xent():
