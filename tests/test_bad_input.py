@@ -55,6 +55,10 @@ def refused(answer, *parts):
         ),
         (["--method.targets", "student"], ["leaves objective dino without a teacher", "'info-nce'"]),
         (
+            [*"--method.objective info-nce --method.out_dim auto --method.targets student --method.momentum 1".split()],
+            ["method.momentum = 1 keeps the teacher", "lower it"],
+        ),
+        (
             ["--method.objective", "info-nce", "--method.out_dim", "auto", "--optim.accumulate", "4"],
             ["two or more at a time", "optim.accumulate"],
         ),

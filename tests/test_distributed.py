@@ -40,6 +40,9 @@ CASES = [
     {"method.contrast": "scfs-no-multicrop", "method.data_term": False},
     {"method.contrast": "scfs", "run.gradient_checkpointing": True, "optim.name": "lars"},
     {"method.contrast": "scfs", "method.objective": "info-nce", "method.out_dim": "auto", "method.targets": "student"},
+    {"method.contrast": "scfs", "method.objective": "info-nce", **POOLED, "method.multilayer": True},
+    {"method.contrast": "roi-crop", "method.objective": "info-nce", **POOLED},  # pairs of weight 0 are no negatives
+    {"method.contrast": "roi-crop", "method.centering": "sinkhorn"},  # and are not balanced
     {"method.contrast": "scfs-no-multicrop", "method.objective": "info-nce", **POOLED},
     {"method.contrast": "scfs", "method.objective": "coding-rate", **POOLED, "optim.name": "muon"},
     {"method.contrast": "roi-crop", "method.objective": "vicreg", **POOLED, "method.targets": "student"},

@@ -146,7 +146,9 @@ def build_on_meta(config: Config) -> SCFS:
 @each_recipe
 def test_builds_at_its_own_size(path):
     config, _ = resolve(load(path), IMAGENET, torch.device("cpu"))
-    student = build_on_meta(Config(backbone=config.backbone, method=config.method, views=config.views)).student
+    method = build_on_meta(Config(backbone=config.backbone, method=config.method, views=config.views))
+    assert method.plan == config.method.plan
+    student = method.student
     assert student.backbone.name == config.backbone.name
     assert config.backbone.layers in ("auto", tuple(student.backbone.layers))
     is_dino = config.method.objective == "dino"

@@ -59,6 +59,13 @@ def test_upcast():
         assert upcast(x) is x
 
 
+def pending(logits, weights):
+    """What a center counts of weighted logits."""
+    center = Center(logits.shape[-1], 0.9)
+    center.sharpen(logits, 0.05, weights)
+    return center.pending
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF_PRECISION])
 def test_losses_and_search_ignore_autocast(dtype):
     """Given the same inputs they give the same outputs, to the last bit, and upcast half-precision ones."""
@@ -70,6 +77,7 @@ def test_losses_and_search_ignore_autocast(dtype):
         "search_loss": lambda: search_loss(logits, searched, 0.1, torch.ones(2, 5, 3)),
         "search_attention": lambda: search_attention(query_maps, key_maps),
         "Center.sharpen": lambda: Center(8, 0.9).sharpen(logits, 0.05),
+        "Center.pending": lambda: pending(logits, torch.ones(5, 3)),
     }
     for name, step in steps.items():
         with autocast():

@@ -15,6 +15,7 @@ from scfs.training.gradients import NotFiniteError
 from scfs.view_batch import ViewBatch
 
 CPU = torch.device("cpu")
+WITHOUT_BATCH_NORMS = {"method__contrast": "dino", "backbone__name": "vit_tiny_patch16_224"}
 
 
 def make_learner(config, precision="float32"):
@@ -120,9 +121,8 @@ def test_the_last_checkpoint_stays_intact(scfs, tiny_recipe, tmp_path, monkeypat
 @pytest.mark.parametrize("micro_batches", [2, 4])
 def test_spread_does_not_depend_on_micro_batches(tiny, micro_batches):
     """For a network without batch norms, whose features do not depend on micro-batches either."""
-    flags = {"method__contrast": "dino", "backbone__name": "vit_tiny_patch16_224"}
     batch = make_batch()
-    whole, split_up = (make_learner(tiny(**flags)) for _ in range(2))
+    whole, split_up = (make_learner(tiny(**WITHOUT_BATCH_NORMS)) for _ in range(2))
     images = len(batch.global_boxes[0]) // micro_batches
     split = [ViewBatch(*(each[:, first : first + images] for each in batch)) for first in range(0, 4, images)]
     expected = whole.step([LoadedViews(batch, [])], 0)
@@ -130,6 +130,22 @@ def test_spread_does_not_depend_on_micro_batches(tiny, micro_batches):
     assert expected["feature_spread"] > 0.01
     for name in ("feature_spread", "spread/view", "entropy/view", "loss"):
         assert found[name] == pytest.approx(expected[name], rel=1e-4), name
+
+
+def test_a_step_does_not_depend_on_micro_batches(tiny):
+    """Gradients of micro-batches are averaged; not in Adam, where their scale would hardly matter."""
+    config = tiny(**WITHOUT_BATCH_NORMS, optim__name="sgd", optim__clip="off", optim__warmup_epochs=0)
+    batch = make_batch()
+    whole, split_up = (make_learner(config) for _ in range(2))
+    before = [parameter.clone() for parameter in whole.method.student.parameters()]
+    whole.step([LoadedViews(batch, [])], 0)
+    halves = [ViewBatch(*(each[:, half] for each in batch)) for half in (slice(0, 2), slice(2, 4))]
+    split_up.step([LoadedViews(half, []) for half in halves], 0)
+    moves = [
+        torch.cat([(now - old).flatten() for now, old in zip(each.method.student.parameters(), before, strict=True)])
+        for each in (whole, split_up)
+    ]
+    assert (moves[0] - moves[1]).norm() < 1e-3 * moves[0].norm()
 
 
 def test_the_term_that_is_not_finite_is_named(tiny):

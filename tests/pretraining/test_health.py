@@ -40,7 +40,7 @@ def test_a_healthy_run_gets_no_warnings():
         ({"entropy/search/layer4": 0.99}, ["head of 'search/layer4' is flat", "method.objective"]),
         ({"feature_spread": 0.005}, ["collapsing", "optim.lr"]),
         ({"spread/view": 0.005}, ["head of 'view'", "same output for all images"]),
-        ({"loss/view": 0.01, "entropy/view": 0.0}, ["'view'", "one output wins", "center_momentum"]),
+        ({"loss/view": 0.01, "entropy/view": 0.0, "used/view": 1.0}, ["'view'", "one output wins", "center_momentum"]),
         ({"loss/view": 1.6 * math.log(K)}, ["'view'", "above that of a uniform guess", "optim.lr"]),
         ({"used/view": K**0.8}, ["'view' says nothing about the image", "center_momentum"]),
         ({"agreement": 0.999999}, ["teacher's features are those of the student", "method.momentum"]),
@@ -58,6 +58,11 @@ def test_each_kind_of_collapse_is_reported_once_with_a_remedy(numbers, words):
 
 def test_with_a_sharp_teacher_the_loss_may_exceed_ln_k():
     assert warnings(**{"loss/view": math.log(K), "entropy/view": 0.4}) == []
+
+
+def test_a_certain_teacher_that_tells_images_apart_is_no_collapse():
+    """Losses at the layers are scaled by their weight, so that a low one alone means little."""
+    assert warnings(**{"loss/search/layer4": 0.05, "entropy/search/layer4": 0.01, "used/search/layer4": 120.0}) == []
 
 
 def test_flat_does_not_depend_on_the_number_of_outputs():

@@ -132,6 +132,7 @@ CASES = [
     *({"method__objective": name, **POOLED} for name in ("info-nce", "coding-rate", "vicreg")),
     {"optim__accumulate": 2},
     {"method__variant": "released"},
+    {"method__objective": "info-nce", **POOLED, "method__targets": "student", "method__multilayer": True},
     {"method__centering": "sinkhorn"},
 ]
 
