@@ -12,7 +12,6 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,10 +19,10 @@ import torch.nn.functional as F
 from lightly.loss import DINOLoss, NegativeCosineSimilarity, NTXentLoss, SwaVLoss, VICRegLoss
 from lightly.models.modules import heads
 from lightly.models.utils import update_momentum
+from rival_settings import OURS, RIVAL_VIEWS
 from timm.optim.lars import Lars
 from torch import Tensor, nn
 
-import scfs
 from scfs.backbones import Backbone
 from scfs.config import Config
 from scfs.data.views import normalize_views
@@ -31,15 +30,11 @@ from scfs.pretraining.auto import resolve
 from scfs.pretraining.build import build_learner, build_method
 from scfs.pretraining.step import schedule_at
 from scfs.recipe import check, read_toml
-from scfs.runs.files import digest_of
 from scfs.training.convolution import use_gemm_weight_gradients
 from scfs.training.precision import Precision
 from scfs.view_batch import ViewBatch
 
 CPU = torch.device("cpu")
-VIEWS = {"global_size": 64, "local_size": 32, "local_scale": (0.05, 0.25), "blur": 0.0}
-TWO_VIEWS = {**VIEWS, "num_local_views": 0, "global_scale": (0.2, 1.0)}
-MULTI_CROP = {**VIEWS, "num_local_views": 4, "global_scale": (0.25, 1.0)}
 
 
 class Siamese(nn.Module):
@@ -172,16 +167,15 @@ class Published:
     build: Callable[[Backbone], Siamese]
     optimizer: Callable[[nn.Module], torch.optim.Optimizer]
     lr: float  # for a batch of 256
-    views: dict[str, Any]
     warmup: float = 0.0  # fraction of the run
 
 
 RIVALS = {
-    "simclr": Published(SimCLR, sgd, 0.06, TWO_VIEWS),
-    "byol": Published(BYOL, sgd, 0.06, TWO_VIEWS),
-    "vicreg": Published(VICReg, lars, 0.3, TWO_VIEWS, warmup=0.1),
-    "swav": Published(SwAV, adam, 1e-3, MULTI_CROP),
-    "lightly-dino": Published(DINO, sgd, 0.06, MULTI_CROP),
+    "simclr": Published(SimCLR, sgd, 0.06),
+    "byol": Published(BYOL, sgd, 0.06),
+    "vicreg": Published(VICReg, lars, 0.3, warmup=0.1),
+    "swav": Published(SwAV, adam, 1e-3),
+    "lightly-dino": Published(DINO, sgd, 0.06),
 }
 
 
@@ -190,7 +184,7 @@ class LightlyRun:
 
     def __init__(self, name: str, *, epochs: int, lr_factor: float, precision: str):
         self.published, self.epochs = RIVALS[name], epochs
-        self.crops = self.published.views
+        self.crops = RIVAL_VIEWS[name]
         self.module = self.published.build(Backbone("resnet10_half")).to(memory_format=torch.channels_last).train()
         use_gemm_weight_gradients(self.module)
         self.optimizer, self.precision = self.published.optimizer(self.module), Precision(precision, CPU)
@@ -250,71 +244,8 @@ class OurRun:
         self.learner.load_state_dict(state)
 
 
-# Ours by name: a recipe and changes to it.
-RECIPES = Path(scfs.__file__).parent / "recipes"
-FAST, PAPER = RECIPES / "cpu_imagenette.toml", RECIPES / "cpu_imagenette_paper.toml"
-NO_LOCAL_VIEWS = {"views.num_local_views": 0, "views.local_size": 96, "views.local_scale": "auto"}  # the defaults
-OURS: dict[str, tuple[Path, dict[str, Any]]] = {
-    "scfs": (FAST, {}),
-    "dino": (FAST, {"method.contrast": "dino"}),
-    "dino-multilayer": (FAST, {"method.contrast": "dino-multilayer"}),
-    "scfs-no-multicrop": (FAST, {"method.contrast": "scfs-no-multicrop", **NO_LOCAL_VIEWS}),
-    "dino-no-multicrop": (FAST, {"method.contrast": "dino-no-multicrop", **NO_LOCAL_VIEWS}),
-    "scfs-paper": (PAPER, {}),
-    "dino-paper": (PAPER, {"method.contrast": "dino"}),
-}
-
-
-# The effect of each choice of the fast recipe: the recipe with one thing changed.
-SGD = {"optim.name": "sgd", "optim.lr": 0.12, "optim.weight_decay": 5e-4}
-DISTIL = {"method.objective": "dino", "method.targets": "teacher", "method.out_dim": 2048, "method.batch_norm": True}
-DISTIL |= {"method.teacher_temp": 0.04, "method.teacher_temp_warmup_epochs": 0, "method.momentum": 0.99}
-CHANGES: dict[str, dict[str, Any]] = {
-    "sgd": SGD,
-    "sgd, float32": {**SGD, "optim.precision": "float32"},
-    "adamw": {"optim.name": "adamw", "optim.lr": 0.002},
-    "float32": {"optim.precision": "float32"},
-    "batch 128": {"optim.batch_size": 128},
-    "no search": {"method.contrast": "dino"},
-    "multi-layer, no search": {"method.contrast": "dino-multilayer"},
-    "search, no multi-layer": {"method.multilayer": False},
-    "released": {"method.multilayer": False, "method.variant": "released"},
-    "search layers 2 and 3": {"backbone.layers": ("layer2", "layer3")},
-    "residual search heads": {"method.search_head": "residual", "method.search_bottleneck_dim": 64},
-    "search weight 0.5": {"method.search_weight": 0.5},
-    "search weight 2": {"method.search_weight": 2.0},
-    "temperature 0.2": {"method.info_nce_temp": 0.2},
-    "positions instead of search": {"method.contrast": "roi-crop"},
-    "2 local views": {"views.num_local_views": 2},
-    "6 local views": {"views.num_local_views": 6},
-    "local crops 0.05-0.25": {"views.local_scale": (0.05, 0.25)},
-    "targets of the teacher, momentum 0.99": {"method.targets": "teacher", "method.momentum": 0.99},
-    "targets of the teacher, momentum 0.9": {"method.targets": "teacher", "method.momentum": 0.9},
-    "objective coding-rate": {"method.objective": "coding-rate"},
-    "objective vicreg": {"method.objective": "vicreg"},
-    "objective dino": DISTIL,
-    "objective dino, sinkhorn": {**DISTIL, "method.centering": "sinkhorn"},
-    "blur as in the paper": {"views.blur": 1.0},
-    "blur in proportion to the size": {"views.blur": 64 / 224},
-    "crops 0.08-1": {"views.global_scale": (0.08, 1.0)},
-    "crops 0.4-1": {"views.global_scale": (0.4, 1.0)},
-    "views of 48 px": {"views.global_size": 48},
-}
-OURS |= {f"scfs, {name}": (FAST, changes) for name, changes in CHANGES.items()}
-
-
 def make_run(name: str, *, num_images: int, epochs: int, lr_factor: float, precision: str) -> LightlyRun | OurRun:
     """A method by its name, ready for its first step."""
     if name in OURS:
         return OurRun(name, num_images=num_images, epochs=epochs, lr_factor=lr_factor, precision=precision)
     return LightlyRun(name, epochs=epochs, lr_factor=lr_factor, precision=precision)
-
-
-def settings_of(name: str) -> str:
-    """A short hash of the settings of a method of ours, or of a rival's views; the rest of it is as published."""
-    if name not in OURS:
-        return digest_of(RIVALS[name].views)
-    recipe, changes = OURS[name]
-    config = check(Config, read_toml(recipe), changes)
-    free = {"run": True, "data": True, "optim": {"epochs"}}
-    return digest_of(config.model_dump(mode="json", exclude=free, exclude_defaults=True))

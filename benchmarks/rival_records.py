@@ -1,15 +1,17 @@
 """The runs of rivals.py: those planned, and the finished ones, one line of JSON each, with the rates they choose."""
 
 import json
+import re
+import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rival_methods import CHANGES, OURS, RIVALS, settings_of
+from rival_settings import CHANGES, OURS, RIVAL_VIEWS, settings_of
 
 FACTORS = (1 / 3, 1.0, 3.0, 9.0)  # of the published learning rate
 SIZES = {"imagenette": 96, "pets": 84, "scenes": 96}  # of the scored views
 CHANGED = tuple(f"scfs, {name}" for name in CHANGES)
-METHODS = (*(name for name in OURS if name not in CHANGED), *RIVALS)
+METHODS = (*(name for name in OURS if name not in CHANGED), *RIVAL_VIEWS)
 RECORDS = Path(__file__).parent / "records" / "rivals.jsonl"
 Record = dict[str, Any]
 
@@ -25,7 +27,7 @@ class Planned(NamedTuple):
 
 LEADERS = ("scfs", "dino")
 SEEDED = (*LEADERS, "dino-multilayer", "simclr")  # with three seeds: ours and the best of the others
-COMPARED = (*SEEDED, *(name for name in RIVALS if name not in SEEDED))
+COMPARED = (*SEEDED, *(name for name in RIVAL_VIEWS if name not in SEEDED))
 PLAN = [  # most important first
     *(Planned("imagenette", 10, method, 0) for method in COMPARED),
     *(Planned("imagenette", 10, method, seed) for method in SEEDED for seed in (1, 2)),
@@ -45,14 +47,27 @@ def same_work(record: Record, work: Record) -> bool:
     return all(record.get(name) == value for name, value in work.items())
 
 
+def name_of(work: Record) -> str:
+    """The folder of a run, with everything that tells it from others."""
+    method = re.sub(r"[^a-z0-9]+", "-", work["method"])
+    how = f"{work['minutes']:g}min-{work['precision']}-{work['settings']}-lr{work['lr_factor']:.2g}"
+    return f"{work['data']}-{method}-{how}-seed{work['seed']}{'-held-out' * work['held_out']}"
+
+
 def best_factor(records: list[Record], method: str) -> float:
-    """The best factor on held-out photos of Imagenette, in the longest complete trial; 1 if there is none."""
-    tried: dict[float, dict[float, float]] = {}
+    """The best factor on held-out photos of Imagenette, on average over seeds; 1 if there is no complete trial.
+
+    Of several complete trials that with the method's present settings counts, then the longest.
+    """
+    trials: dict[tuple[bool, float, str], dict[float, list[float]]] = {}
     for r in records:
         if r["held_out"] and r["method"] == method and r["data"] == "imagenette":
-            tried.setdefault(r["minutes"], {})[r["lr_factor"]] = r["scores"][-1]["knn"]
-    complete = [minutes for minutes, scores in tried.items() if len(scores) == len(FACTORS)]
-    return max(tried[max(complete)].items(), key=lambda item: item[1])[0] if complete else 1.0
+            trial = trials.setdefault((is_current(r), r["minutes"], r["settings"]), {})
+            trial.setdefault(r["lr_factor"], []).append(r["scores"][-1]["knn"])
+    complete = [trial for trial in trials if len(trials[trial]) == len(FACTORS)]
+    if not complete:
+        return 1.0
+    return max(trials[max(complete)].items(), key=lambda item: statistics.mean(item[1]))[0]
 
 
 def is_current(record: Record) -> bool:

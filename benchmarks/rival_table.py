@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
-from rival_methods import RIVALS
 from rival_records import CHANGED, METHODS, PLAN, SIZES, Record, best_factor, is_current, read_records
+from rival_settings import RIVAL_VIEWS
 
 from scfs.markdown import markdown_table
 
-PLOTTED = ("scfs", "dino", "dino-multilayer", *RIVALS)
+PLOTTED = ("scfs", "dino", "dino-multilayer", *RIVAL_VIEWS)
 
 
 def table(args: argparse.Namespace) -> None:
