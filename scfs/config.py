@@ -1,3 +1,5 @@
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,8 +30,8 @@ NewPath = Annotated[str, AfterValidator(_expand_home)]  # of what a command writ
 
 
 def as_names(value: Any) -> Any:
-    """Turn a single name into a list of one."""
-    return (value,) if isinstance(value, str) and value != "auto" else value
+    """Turn a single name or number into a list of one."""
+    return (value,) if isinstance(value, str | int | float) and value != "auto" else value
 
 
 def each_once(values: tuple[Any, ...], info: ValidationInfo) -> tuple[Any, ...]:
@@ -43,6 +45,14 @@ class Settings(BaseModel):
     """Typed, strict and frozen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _paths_as_text(cls, values: Any) -> Any:
+        """Accept a `Path` where a path is a string: from Python, people give either."""
+        if not isinstance(values, Mapping):
+            return values
+        return {name: os.fspath(each) if isinstance(each, os.PathLike) else each for name, each in values.items()}
 
 
 class DataSettings(Settings):
@@ -149,7 +159,8 @@ class MethodSettings(Settings):
             )
         if self.targets == "student" and self.momentum == 1 and self.final_momentum in (1, "same"):
             raise UserError(
-                "method.momentum = 1 keeps the teacher, which is evaluated and exported, at its initial weights; lower it."
+                "method.momentum = 1 keeps the teacher, which is evaluated and exported, at its initial weights; "
+                "lower it."
             )
         return self
 

@@ -11,11 +11,14 @@ from torchvision.transforms import functional as F
 from scfs.backbones import Backbone
 from scfs.backbones import load_backbone as load
 from scfs.data.centred import centred
-from scfs.data.decode import Unreadable, decode
+from scfs.data.decode import Unreadable, decode, upright_rgb
 from scfs.errors import UserError
 from scfs.preprocessing import USUAL_SIZE, Preprocessing, resized_side
 
 # B images, C channels, H W map height and width
+
+AnImage = str | Path | Image.Image
+Images = AnImage | Iterable[AnImage]
 
 
 class PretrainedBackbone(nn.Module):
@@ -48,30 +51,34 @@ class PretrainedBackbone(nn.Module):
         return dict(zip(self.layers, self.backbone(images)[1], strict=True))
 
     def preprocess(self, image: str | Path | Image.Image, *, size: int | None = None) -> Tensor:
-        """An image file or an RGB PIL image as a tensor (3, size, size), resized, cropped and normalized.
+        """An image file or a PIL image as a tensor (3, size, size), turned upright, resized, cropped and normalized.
 
         `size` is that of training, or 224 if it is unknown.
         """
         size = size or self.size or USUAL_SIZE
-        image = (image if isinstance(image, Image.Image) else load_image(image)).convert("RGB")
+        image = upright_rgb(image) if isinstance(image, Image.Image) else load_image(image)
         image = F.resize(centred(image), [resized_side(size)], interpolation=InterpolationMode(self.interpolation))
         tensor = F.to_tensor(F.center_crop(image, [size, size]))
         return F.normalize(tensor, list(self.mean), list(self.std))
 
-    def load_images(self, images: Iterable[str | Path | Image.Image], *, size: int | None = None) -> Tensor:
-        """Image files or RGB PIL images as a batch (B, 3, size, size), as `preprocess` returns them, on its device."""
-        tensors = [self.preprocess(image, size=size) for image in images]
+    def load_images(self, images: Images, *, size: int | None = None) -> Tensor:
+        """Image files or PIL images as a batch (B, 3, size, size), as `preprocess` returns them, on its device."""
+        tensors = [self.preprocess(image, size=size) for image in _each(images)]
         if not tensors:
             raise UserError("load_images was given no images; give at least one.")
         return torch.stack(tensors).to(next(self.parameters()).device)
 
     @torch.no_grad()
-    def features(self, images: Iterable[str | Path | Image.Image], *, batch_size: int = 64) -> Tensor:
-        """Pooled features (images, C), on the CPU, of any number of image files or RGB PIL images."""
-        remaining, found = iter(images), []
+    def features(self, images: Images, *, batch_size: int = 64) -> Tensor:
+        """Pooled features (images, C), on the CPU, of any number of image files or PIL images."""
+        remaining, found = iter(_each(images)), []
         while batch := list(itertools.islice(remaining, batch_size)):
             found.append(self(self.load_images(batch)).float().cpu())
         return torch.cat(found) if found else torch.empty(0, self.num_features)
+
+
+def _each(images: Images) -> Iterable[AnImage]:
+    return [images] if isinstance(images, AnImage) else images
 
 
 def load_image(path: str | Path) -> Image.Image:

@@ -55,7 +55,7 @@ def refused(answer, *parts):
         ),
         (["--method.targets", "student"], ["leaves objective dino without a teacher", "'info-nce'"]),
         (
-            [*"--method.objective info-nce --method.out_dim auto --method.targets student --method.momentum 1".split()],
+            ["--method.objective=info-nce", "--method.out_dim=auto", "--method.targets=student", "--method.momentum=1"],
             ["method.momentum = 1 keeps the teacher", "lower it"],
         ),
         (

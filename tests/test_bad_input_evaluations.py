@@ -1,5 +1,7 @@
 """Mistakes with weights and labelled images: one sentence and exit code 2."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -60,6 +62,19 @@ def test_val_images_without_train_images(scfs, photos, tmp_path):
     photos.rename(tmp_path / "data" / "val")
     answer = scfs("knn", "random:resnet10_half", "--data", tmp_path / "data")
     assert refused(answer, "has a folder val but no train beside it", "data/val")
+
+
+def test_splits_are_no_classes(scfs, photos, tmp_path):
+    """Folders named val and test would score as two classes."""
+    for name in ("Test", "val"):
+        shutil.copytree(photos, tmp_path / "data" / name)
+    answer = scfs("knn", "random:resnet10_half", "--data", tmp_path / "data")
+    assert refused(answer, "has a folder Test but no train beside it", "data/Test")
+
+
+def test_a_number_of_neighbours_given_twice(scfs, photos):
+    answer = scfs("knn", "random:resnet10_half", "--data", photos, "--k", 20, 20)
+    assert refused(answer, "'k' names a value twice")
 
 
 def test_unreadable_image(scfs, photos):

@@ -1,6 +1,7 @@
 import math
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from test_weights import (
     small_torchvision_vit,
     small_vit,
 )
-from torch import nn
 
 from scfs.backbones import Backbone, load_backbone
 from scfs.data.views import centre_view, normalize
@@ -117,12 +117,12 @@ def test_torchvision_loads_it(tmp_path):
     assert "strict=False" in printed
     assert "shorter side to 73 pixels (bicubic), centre crop of 64" in printed
     assert "mean (0.485, 0.456, 0.406), standard deviation (0.229, 0.224, 0.225)" in printed
-    plain = torchvision.models.resnet18()
-    missing = plain.load_state_dict(torch.load(out), strict=False)
-    assert (missing.missing_keys, missing.unexpected_keys) == (["fc.weight", "fc.bias"], [])
-    plain.fc = nn.Identity()
+    names = {"torch": torch, "torchvision": torchvision}
+    exec(textwrap.dedent("  " + printed.partition("load them with\n  ")[2].partition("\nImages")[0]), names)
     images = torch.randn(2, 3, 64, 64)
-    torch.testing.assert_close(plain.eval()(images), net(images))
+    torch.testing.assert_close(names["model"].eval()(images), net(images))
+    missing = torchvision.models.resnet18().load_state_dict(torch.load(out), strict=False)
+    assert (missing.missing_keys, missing.unexpected_keys) == (["fc.weight", "fc.bias"], [])
     assert load_backbone(str(out)).backbone.name == "resnet18"
 
 

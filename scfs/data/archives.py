@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from scfs.data.decode import SUFFIXES
 from scfs.data.files import NO_LABELS, Labels
+from scfs.data.splits import TRAIN_WORDS, VAL_WORDS
 from scfs.errors import UserError
 
 TAR, PARQUET = ".tar", ".parquet"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-VAL_WORDS = ({"val", "valid", "validation", "dev"}, {"test", "testing", "eval"})  # the first group found is used
-TRAIN_WORDS = {"train", "training"}
 BRACES, SPAN = re.compile(r"\{([^{}]*)\}"), re.compile(r"([0-9]+)\.\.([0-9]+)")
 MAX_FILES, MAX_DIGITS = 1_000_000, 50  # that a pattern may name; of a number in it
 SUBFOLDERS = ("", "data", "train", "val", "valid", "validation", "test")  # of a folder, that may hold archives
@@ -65,7 +64,8 @@ def split_files(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     base = Path(os.path.commonpath([Path(path).absolute().parent for path in paths]))
     words = {path: _words(Path(path).absolute().relative_to(base)) for path in paths}
     held = [[p for p in paths if words[p] & kind and not words[p] & TRAIN_WORDS] for kind in VAL_WORDS]
-    train = [path for path in paths if path not in {*held[0], *held[1]}]
+    not_train = {*held[0], *held[1]}
+    train = [path for path in paths if path not in not_train]
     return (train, held[0] or held[1]) if train else (list(paths), [])
 
 
@@ -118,8 +118,11 @@ def _shortened(pattern: str) -> str:
 
 
 def _archives_of(folder: Path) -> list[str]:
-    """Archives directly in a folder, unless it is a folder of images; tars beside subfolders are leftovers."""
-    found, has_folders = [], False
+    """Archives directly in a folder, unless it is a folder of images.
+
+    Those beside subfolders are leftovers or features, except parquet files beside folders of more of them.
+    """
+    found, has_folders, has_image_folders = [], False, False
     with contextlib.suppress(OSError), os.scandir(folder) as entries:  # reported when the images are listed
         for entry in entries:
             name = entry.name.lower()
@@ -127,7 +130,11 @@ def _archives_of(folder: Path) -> list[str]:
                 return []
             if is_archive(name) and not name.startswith(".") and entry.is_file():
                 found.append(entry.path)
-            has_folders = has_folders or entry.is_dir()
+            if entry.is_dir() and not name.startswith("."):
+                has_folders = True
+                has_image_folders = has_image_folders or not (name in SUBFOLDERS and _archives_of(Path(entry.path)))
+    if has_image_folders:
+        return []
     return [path for path in found if path.lower().endswith(PARQUET) or not has_folders]
 
 

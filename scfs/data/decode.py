@@ -59,7 +59,7 @@ def decode(data: bytes | str | Path, *, name: str = "", max_pixels: int = MAX_PI
     An animation gives its first frame. Transparency is dropped, not blended, and color profiles are not applied, as
     is usual. Pillow, because torchvision's decoder kills the process on a truncated PNG.
     """
-    return _decode(data, _upright_rgb, name, max_pixels)
+    return _decode(data, upright_rgb, name, max_pixels)
 
 
 def decode_indices(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
@@ -81,7 +81,8 @@ def _decode(data: bytes | str | Path, convert: Callable[[Image.Image], T], name:
         raise Unreadable(name, reason_of(error), _fault(error)) from None
 
 
-def _upright_rgb(image: Image.Image) -> Image.Image:
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """An image of any mode as RGB, turned as its EXIF orientation says."""
     turn = TURNS.get(_orientation(image))  # after loading, which already rotates a TIFF
     rgb = _as_rgb(image)
     rgb.info = {}  # so that nobody rotates it again

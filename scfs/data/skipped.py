@@ -5,6 +5,7 @@ from rich.console import Console
 
 from scfs.data.archives import archives_in
 from scfs.data.folder_walk import other_suffixes
+from scfs.data.splits import split_folders
 
 
 def skipped_by_suffix(source: str) -> Counter[str]:
@@ -13,7 +14,7 @@ def skipped_by_suffix(source: str) -> Counter[str]:
     is_embedded = source.partition(":")[0] == "scenes"  # even next to a folder of that name
     if is_embedded or not root.is_dir() or archives_in(root):
         return Counter()
-    return other_suffixes(root / "train" if (root / "train").is_dir() else root)
+    return other_suffixes(split_folders(root).train)
 
 
 def show_skipped(source: str, console: Console) -> None:

@@ -20,6 +20,7 @@ from scfs.data.scene_source import SceneSource
 from scfs.data.segmentation import LabelMap, PaintedSource, open_segmented_coco, open_segmented_voc
 from scfs.data.selection import choose_classes, every_fifth
 from scfs.data.shards import open_shards
+from scfs.data.splits import SPLIT_WORDS, split_folders
 from scfs.data.voc import open_annotated_voc
 from scfs.errors import UserError
 
@@ -106,15 +107,16 @@ def open_labelled(source: str, *, classes: str = "", max_pixels: int = MAX_PIXEL
     train, val = _open(source, with_val=True, max_pixels=max_pixels)
     if not train.classes:
         raise UserError(
-            f"The images under {source} have no labels: evaluation needs class folders, or labels in a list, in shards "
-            "or in parquet files."
+            f"The images under {source} have no labels: evaluation needs class folders without images beside them, or "
+            "labels in a list, in shards or in parquet files."
         )
     if classes:
         names = read_names(Path(classes).expanduser())
         train = choose_classes(train, names, origin=classes)
         val = val if val is None else choose_classes(val, names, origin=classes)
-    if train.classes == ("val",):
-        raise UserError(f"{source} has a folder val but no train beside it; add one, or give {source}/val.")
+    if {name.lower() for name in train.classes} <= SPLIT_WORDS:
+        first = train.classes[0]
+        raise UserError(f"{source} has a folder {first} but no train beside it; add one, or give {source}/{first}.")
     if len(train.classes) == 1 and (val is None or val.classes == train.classes):
         raise UserError(
             f"All images under {source} are of one class ('{train.classes[0]}'), so that any network would score "
@@ -188,10 +190,10 @@ def _open(source: str, *, with_val: bool, max_pixels: int) -> tuple[Source, Sour
 
 
 def _open_folder(root: Path, *, with_val: bool, max_pixels: int) -> tuple[Source, Source | None]:
-    """A folder's `train` and `val` folders if it has them; otherwise all of it."""
-    has_train, has_val = (root / "train").is_dir(), (root / "val").is_dir()
-    train = read_folder(root / "train" if has_train else root, max_pixels=max_pixels)
-    val = read_folder(root / "val", max_pixels=max_pixels) if with_val and has_train and has_val else None
+    """The train and val images of a folder if it has folders for them; otherwise all of it."""
+    folders = split_folders(root)
+    train = read_folder(folders.train, max_pixels=max_pixels)
+    val = read_folder(folders.val, max_pixels=max_pixels) if with_val and folders.val is not None else None
     return train, val
 
 

@@ -18,12 +18,24 @@ def write_torchvision(loaded: Loaded, out: Path) -> Exported:
     model = TORCHVISION_MODELS.get(backbone.name.partition(".")[0])  # without the tag of timm's own weights
     tensors = torchvision_state(backbone.net)
     if model is None or tensors is None:
-        raise UserError(f"torchvision has no model like '{backbone.name}'; export to a .safetensors file, for timm.")
+        raise UserError(
+            f"torchvision has no model like '{backbone.name}'; export to a .pt2 or .onnx file, which contain their "
+            "model."
+        )
     state: Any = OrderedDict(tensors)
     state._metadata = OrderedDict(scfs=metadata(loaded))  # load_state_dict looks up its own modules' entries only
     write_new(out, lambda file: torch.save(state, file))
-    how = f'torchvision.models.{model}().load_state_dict(torch.load("{out}"), strict=False)  # it has no classifier'
+    how = (
+        f"model = torchvision.models.{model}()\n"
+        f'  model.load_state_dict(torch.load("{out}"), strict=False)  # it has no classifier\n'
+        f"  model.{_classifier(model)} = torch.nn.Identity()"
+    )
     return Exported(out, len(tensors), "torchvision", how, str(loaded.preprocessing))
+
+
+def _classifier(model: str) -> str:
+    """The module of a torchvision model that turns features into classes."""
+    return {"vit": "heads", "convnext": "classifier[2]"}.get(model.partition("_")[0], "fc")
 
 
 def torchvision_state(net: nn.Module) -> dict[str, Tensor] | None:

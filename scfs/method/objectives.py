@@ -143,7 +143,7 @@ class InfoNCE:
         with torch.autocast(outputs.device.type, enabled=False):
             gathered, omitted = self._gathered(targets)
             if weights is not None:
-                counted, _ = self.gather(weights.weights.unsqueeze(-1))  # (G, N, A, 1)
+                counted = self.gather(weights.weights.unsqueeze(-1))[0]  # (G, N, A, 1)
                 omitted = omitted | (counted == 0).mT  # (G, N, B, A)
             cosines = torch.einsum("nbk,gnak->gnba", outputs, gathered) / self.temperature
             negatives = cosines.masked_fill(omitted, -math.inf).logsumexp(dim=-1)  # (G, N, B)

@@ -67,7 +67,8 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
     source = _open_images(config, fresh=fresh)
     if len(source) < config.optim.batch_size:
         raise UserError(
-            f"optim.batch_size {config.optim.batch_size} is larger than the data ({len(source)} images); lower it."
+            f"optim.batch_size {config.optim.batch_size} is larger than the data ({len(source)} images); "
+            + (f"lower it, for instance to {2 ** (len(source).bit_length() - 3)}." if len(source) >= 8 else "lower it.")
         )
     config, choices = resolve(with_absolute_paths(config), len(source), device)
     torch.manual_seed(config.seed)

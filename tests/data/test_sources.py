@@ -96,6 +96,28 @@ def test_train_folder_is_preferred(photos, tmp_path):
     assert (len(train), len(val)) == (12, 12)
 
 
+@pytest.mark.parametrize(
+    ("train", "held_out", "ignored"),
+    [
+        ("train", "val", "test"),
+        ("Train", "Val", "Test"),
+        ("training", "validation", "eval"),
+        ("train", "test", "extra"),
+    ],
+)
+def test_splits_by_their_usual_names(photos, tmp_path, train, held_out, ignored):
+    root = tmp_path / "splits"
+    for name in (train, held_out, ignored):
+        shutil.copytree(photos, root / name)
+    for image in (root / held_out).glob("*/1.jpg"):
+        image.unlink()
+    (root / "features.parquet").write_bytes(b"")  # beside images, not the images
+    shutil.rmtree(root / ignored / "cats")
+    found = open_labelled(str(root))
+    assert [Path(source.name(0)).parts[-3] for source in found] == [train, held_out]
+    assert len(found[1]) < len(found[0]) == len(open_train(str(root)))
+
+
 def test_every_fifth_image_is_held_out(photos):
     train, val = open_labelled(str(photos))
     assert (len(train), len(val)) == (10, 2)

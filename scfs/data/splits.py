@@ -1,0 +1,34 @@
+"""The names by which folders and files tell train from val images."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+TRAIN_WORDS = {"train", "training"}
+VAL_WORDS = ({"val", "valid", "validation", "dev"}, {"test", "testing", "eval"})  # the first group found is used
+SPLIT_WORDS = TRAIN_WORDS.union(*VAL_WORDS)
+
+
+class Splits(NamedTuple):
+    """The folders of the images of a folder."""
+
+    train: Path  # the folder itself if it has no splits
+    val: Path | None
+
+
+def split_folders(root: Path) -> Splits:
+    """The train folder in a folder and, beside it, the val folder, by their names in any case."""
+    names: dict[str, str] = {}
+    with contextlib.suppress(OSError):  # reported when the images are listed
+        names = {name.lower(): name for name in sorted(os.listdir(root)) if (root / name).is_dir()}  # noqa: PTH208
+    train = _first(names, TRAIN_WORDS)
+    if train is None:
+        return Splits(root, None)
+    val = next((name for words in VAL_WORDS if (name := _first(names, words)) is not None), None)
+    return Splits(root / train, None if val is None else root / val)
+
+
+def _first(names: dict[str, str], words: set[str]) -> str | None:
+    """The folder that is named by one of the words, the shortest first: "train" rather than "training"."""
+    return next((names[word] for word in sorted(words, key=len) if word in names), None)
