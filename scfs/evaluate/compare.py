@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from scfs.data.locations import absolute_source
 from scfs.errors import UserError
 from scfs.evaluate.plots import error_bars
 from scfs.markdown import markdown_table
@@ -24,7 +25,7 @@ class Measure(NamedTuple):
     """What must be the same for metrics to be compared: a row of the table."""
 
     evaluation: str
-    data: str  # as given
+    data: str  # with an absolute path: photos, photos/ and /home/me/photos are the same
     protocol: str
     metric: str
 
@@ -96,7 +97,7 @@ def latest(run: Path) -> Scores:
             f"{run} has no results yet; score it first, for example: scfs knn {shlex.quote(str(run))} --data FOLDER."
         )
     return {
-        Measure(result.evaluation, result.data, result.protocol, metric.name): metric
+        Measure(result.evaluation, absolute_source(result.data), result.protocol, metric.name): metric
         for result in results
         for metric in result.metrics
     }
@@ -112,7 +113,8 @@ def _measure_names(measures: Sequence[Measure]) -> list[str]:
     """Names of measures; data is named by its kind and last folder if that is unique."""
     short = {source: _short(source) for source in {measure.data for measure in measures}}
     counts = Counter(short.values())
-    names = {source: name if counts[name] == 1 else source for source, name in short.items()}
+    here = f"{Path.cwd()}/"
+    names = {source: name if counts[name] == 1 else source.removeprefix(here) for source, name in short.items()}
     return [f"{m.metric} ({', '.join(filter(None, (m.evaluation, names[m.data], m.protocol)))})" for m in measures]
 
 

@@ -21,8 +21,8 @@ def test_the_table_the_plot_and_the_marks_of_ties(scfs, trained, monkeypatch, tm
     add_result(trained, entry(0.10, low=0.0, high=0.2))
     add_result(trained, entry(0.50, low=0.45, high=0.55))  # the later one counts
     add_result(trained, entry(0.70, low=0.6, high=0.8, evaluation="linear", name="top1"))
-    add_result(other, entry(0.52, low=0.47, high=0.57))
-    add_result(third, entry(0.30, low=0.26, high=0.34))
+    add_result(other, entry(0.52, low=0.47, high=0.57, data="photos/"))
+    add_result(third, entry(0.30, low=0.26, high=0.34, data=str(tmp_path / "photos")))
     code, _out, _ = scfs("compare", trained, other, third)
     assert code == 0
     page = (tmp_path / "runs" / "compare.md").read_text()
