@@ -70,7 +70,10 @@ def test_a_recipe_takes_precedence_over_a_folder_and_a_run_over_a_recipe(trained
 def test_auto_chooses_again_for_a_new_run(scfs, trained, tmp_path):
     first, other = read_toml(trained / "settings.toml"), tmp_path / "other"
     assert first["views"]["local_scale"] == [0.05, 0.14]
-    assert scfs("pretrain", trained, "--method.variant", "released", "--run.folder", other, "--optim.epochs", 1)[0] == 0
+    words = ("--method.variant", "released", "--run.folder", other, "--optim.epochs", 1)
+    code, out, err = scfs("pretrain", trained, *words)
+    assert code == 0, err
+    assert f"A new run with the settings of {trained}; --resume continues that run." in out
     views = read_toml(other / "settings.toml")["views"]
     assert (views["global_scale"], views["local_scale"]) == ([0.25, 1.0], [0.05, 0.25])
     assert starting_point(str(trained), {}).values["views"]["local_scale"] == "auto"

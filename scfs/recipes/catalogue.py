@@ -88,7 +88,8 @@ def _from_run(folder: Path, *, resume: bool) -> Recipe:
     if not resume:
         values = with_auto_restored(values, folder)
     values["run"] = {**values.get("run", {}), "folder": str(folder) if resume else "auto"}
-    return Recipe(folder.resolve().name, values)
+    note = "" if resume else f"A new run with the settings of {folder}; --resume continues that run."
+    return Recipe(folder.resolve().name, values, note)
 
 
 class Header(NamedTuple):
