@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from scfs.backbones import Loaded
+from scfs.config import Config
 from scfs.errors import UserError
 from scfs.visualize.attention import Searcher, usable_side
 from scfs.visualize.run_settings import config_of
@@ -18,6 +19,7 @@ def build_searcher(
     loaded: Loaded,
     target: str,
     *,
+    others: Sequence[str] = (),
     layers: Sequence[str],
     size: int | str = "auto",
     query_size: int | str = "auto",
@@ -25,10 +27,12 @@ def build_searcher(
 ) -> Searcher:
     """The searcher of a loaded backbone; sizes as set or, with auto, queries as in training and images of three times.
 
-    A backbone that cannot take these gets what it was trained on.
+    others: what it is compared with. Weights alone and random weights get the sizes of the first run among them. A
+    backbone that cannot take these gets what it was trained on.
     """
-    trained = loaded.evaluated_size("auto")
-    query_side = _side(loaded, query_size, auto=_trained_query(target, trained))
+    config = next((found for each in (target, *others) if (found := config_of(each)) is not None), None)
+    trained = loaded.evaluated_size("auto") if config is None else config.views.global_size
+    query_side = _side(loaded, query_size, auto=_trained_query(config, trained))
     side = _side(loaded, size, auto=max(SCALES * query_side, trained))
     return Searcher(loaded.backbone.with_layers(layers).to(device), side=side, query_side=query_side)
 
@@ -43,9 +47,8 @@ def _side(loaded: Loaded, setting: int | str, *, auto: int) -> int:
         return loaded.evaluated_size("auto")
 
 
-def _trained_query(target: str, trained: int) -> int:
+def _trained_query(config: Config | None, trained: int) -> int:
     """The side of the views that were searched for in training; without a run, in the paper's proportion."""
-    config = config_of(target)
     if config is None:
         return round(LOCAL_FRACTION * trained)
     return config.views.local_size if config.num_local_views else config.views.global_size

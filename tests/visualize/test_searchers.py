@@ -24,3 +24,6 @@ def test_sides_follow_training(trained):
     assert sides("random:hiera_tiny_224", fixed) == (224, 224)
     foreign = load_backbone("random:vit_tiny_patch16_224")
     assert sides("random:vit_tiny_patch16_224", foreign) == (288, 96)
+    control = load_backbone("random:resnet10_half")  # compared with a run, at the run's sizes
+    for others in ([str(trained)], ["random:resnet10_half", str(trained)]):
+        assert sides("random:resnet10_half", control, others=others) == (48, 16)

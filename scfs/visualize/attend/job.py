@@ -53,19 +53,28 @@ def attend_and_draw(targets: Sequence[str], settings: Attend, console: Console) 
         source = None if data is None else open_train(data.source, classes=data.classes, max_pixels=data.max_pixels)
         examples, problems = choose_examples(source, settings, max_pixels=own_data(targets[0]).max_pixels)
         show_left_out(problems, console)
-        searchers = [_open(*named, settings, device, console) for named in _titles(targets, settings)]
+        searchers = [_open(each, settings, device, console) for each in _compared(targets, settings)]
         path = Path(settings.out) if settings.out else _picture(targets, settings.show)
         _draw(path, examples, searchers, settings)
         console.print(f"picture  {path}")
     return path
 
 
-def _titles(targets: Sequence[str], settings: Attend) -> list[tuple[str, str]]:
-    """Runs and their titles."""
-    return list(zip(targets, settings.names or short_names(targets), strict=True))
+class Compared(NamedTuple):
+    """A run or weights, its title, and all that are drawn or scored together."""
+
+    target: str
+    title: str
+    targets: Sequence[str]
 
 
-def _open(target: str, title: str, settings: Attend, device: torch.device, console: Console) -> NamedSearcher:
+def _compared(targets: Sequence[str], settings: Attend) -> list[Compared]:
+    titles = settings.names or short_names(targets)
+    return [Compared(target, title, targets) for target, title in zip(targets, titles, strict=True)]
+
+
+def _open(compared: Compared, settings: Attend, device: torch.device, console: Console) -> NamedSearcher:
+    target, title, targets = compared
     loaded = load_backbone(target, name=settings.backbone or None, network=settings.network, seed=settings.seed)
     show_report(loaded, console)
     layers = loaded.backbone.layers
@@ -74,7 +83,13 @@ def _open(target: str, title: str, settings: Attend, device: torch.device, conso
     elif not settings.score:
         layers = layers[-1:]
     searcher = build_searcher(
-        loaded, target, layers=layers, size=settings.size, query_size=settings.query_size, device=device
+        loaded,
+        target,
+        others=targets,
+        layers=layers,
+        size=settings.size,
+        query_size=settings.query_size,
+        device=device,
     )
     about = f"{title}: images at {searcher.side} px, queries at {searcher.query_side} px, {' '.join(searcher.layers)}"
     console.print(about)
@@ -127,8 +142,8 @@ def _score(
     source = _with_masks(data)
     return [
         metric
-        for target, title in _titles(targets, settings)
-        for metric in _score_one(target, title, source, settings, device, console)
+        for each in _compared(targets, settings)
+        for metric in _score_one(each, source, settings, device, console)
     ]
 
 
@@ -142,10 +157,11 @@ def _with_masks(data: DataSettings) -> AnnotatedSource:
 
 
 def _score_one(
-    target: str, title: str, source: AnnotatedSource, settings: Attend, device: torch.device, console: Console
+    compared: Compared, source: AnnotatedSource, settings: Attend, device: torch.device, console: Console
 ) -> list[Metric]:
+    target = compared.target
     start, folder = time.perf_counter(), results_folder(target, console)
-    named = _open(target, title, settings, device, console)
+    named = _open(compared, settings, device, console)
     searcher = named.searcher
     score = AttentionScore(searcher, count=settings.views, area=settings.scale, seed=settings.seed)
     show_left_out(score.read(source, console), console)

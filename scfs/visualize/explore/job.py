@@ -40,6 +40,7 @@ def open_session(targets: Sequence[str], settings: Explore, console: Console) ->
         build_searcher(
             loaded,
             target,
+            others=targets,
             layers=loaded.backbone.layers,
             size=settings.size,
             query_size=settings.query_size,
