@@ -1,5 +1,7 @@
 """The records of benchmarks/rivals.py: which runs are the same, which learning rate they choose, what is missing."""
 
+import sys
+
 import pytest
 from conftest import REPO
 
@@ -64,7 +66,7 @@ def test_the_records_fit_the_plan(records):
 
 def test_the_table_needs_no_other_library(records, monkeypatch, capsys):
     """It prints the runs of the records, and what of the plan is missing."""
-    monkeypatch.setitem(__import__("sys").modules, "lightly", None)
+    monkeypatch.setitem(sys.modules, "lightly", None)
     import rival_table
     from rivals import main
 

@@ -21,7 +21,8 @@ def split_folders(root: Path) -> Splits:
     """The train folder in a folder and, beside it, the val folder, by their names in any case."""
     names: dict[str, str] = {}
     with contextlib.suppress(OSError):  # reported when the images are listed
-        names = {name.lower(): name for name in sorted(os.listdir(root)) if (root / name).is_dir()}  # noqa: PTH208
+        found = sorted(name for name in os.listdir(root) if name.lower() in SPLIT_WORDS)  # noqa: PTH208
+        names = {name.lower(): name for name in found if (root / name).is_dir()}
     train = _first(names, TRAIN_WORDS)
     if train is None:
         return Splits(root, None)

@@ -121,8 +121,8 @@ class SCFS(nn.Module):
     ) -> dict[str, Term]:
         """The terms of one search layer; if there are two, each has half the weight. key_maps: (G, B, C, H, W)."""
         plan, head, objective = self.plan, self.student.search_heads[i], self.search_objective
-        # Differs from the paper: it never has two terms at a layer. If there are, they share its center, as in the
-        # released code, unless searched logits have none.
+        # Differs from the paper: it never has two terms at a layer. With `multilayer` they share the layer's center;
+        # in the released variant searched logits are not centered.
         center = cast(Center, self.search_centers[i]) if objective.has_center else None
         passes = {*plan.layer_views, plan.queries} if plan.targets else {*plan.layer_views}
         # One call of the head per pass: its batch norms must not mix global and local maps.

@@ -65,7 +65,7 @@ class Precision:
 
 
 def has_native_bfloat16(device: torch.device) -> bool:
-    """Whether the device supports bfloat16 natively: elsewhere it is slower than float32."""
+    """Whether the device supports bfloat16 natively; elsewhere it may be emulated, and slower than float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # missing in older versions of torch
