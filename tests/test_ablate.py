@@ -177,6 +177,13 @@ def test_more_seeds_may_be_added(scfs, tiny_recipe, tmp_path):
     code, _, err = scfs(*command, "--seeds", 0)
     assert code == 2
     assert "runs.jsonl is damaged; move it away" in err
+    runs.unlink()
+    runs.mkdir()
+    code, _, err = scfs(*command, "--seeds", 0)
+    assert code == 2
+    assert "Cannot read" in err
+    assert "runs.jsonl: Is a directory; move it away" in err
+    runs.rmdir()
     runs.write_text(complete)
     assert scfs(*command, "--seeds", 0)[0] == 0
 

@@ -86,6 +86,7 @@ def test_a_walk(scfs, tiny_recipe, photos, odd, tmp_path, monkeypatch):
 
     assert "2 files skipped because of their suffix (1 .heic, 1 .cr2)" in walk(*words, "--dry-run")
     trained = walk(*words, "--run.folder", "run")
+    assert "2 files skipped because of their suffix (1 .heic, 1 .cr2)" in trained
     named = (tmp_path / "run" / "unreadable.txt").read_text()
     assert set(named.splitlines()) == {f"Cannot read image {odd / name}: {why}" for name, why in BAD.items()}
     assert trained.count("Unreadable, replaced by the next image: ") == len(BAD)

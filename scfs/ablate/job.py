@@ -25,8 +25,9 @@ from scfs.pretraining.auto import resolve
 from scfs.pretraining.build import build_method
 from scfs.pretraining.job import pretrain
 from scfs.pretraining.start import is_free
+from scfs.regular_file import read_regular
 from scfs.runs import layout
-from scfs.runs.files import read_json, write_json, write_text
+from scfs.runs.files import MOST_BYTES, read_json, write_json, write_text
 from scfs.runs.metric import Metric, by_name
 from scfs.runs.results import read_results
 from scfs.runs.resume import flat
@@ -193,8 +194,12 @@ def _read_runs(folder: Path) -> dict[str, str]:
     """The lines about runs that finished earlier, by row and seed."""
     path = folder / RUNS
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        lines = read_regular(path, limit=MOST_BYTES).decode().splitlines(keepends=True)
         return {f"{run['row']}, seed {run['seed']}": line for line in lines for run in [json.loads(line)]}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}; move it away, or choose another --folder.") from None
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; move it away, and the next command starts a new one.") from None
 

@@ -12,7 +12,7 @@ from scfs.backbones import Backbone, fingerprint, load_backbone
 from scfs.data.decode import Unreadable, decode
 from scfs.data.locations import absolute_source
 from scfs.data.paths import readable
-from scfs.data.skipped import show_skipped
+from scfs.data.skipped import show_skipped, skipped_by_suffix
 from scfs.data.sources import Source, open_all
 from scfs.data.unreadable import show_left_out
 from scfs.data.views import centre_view, normalize
@@ -71,7 +71,7 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     for match in matches:
         console.print(f"{match.cosine:7.4f}  {readable(match.name)}")
     show_left_out(unreadable, console)
-    show_skipped(data, console)
+    show_skipped(skipped_by_suffix(data, all_splits=True), console)
     return matches
 
 

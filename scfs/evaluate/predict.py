@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from scfs.data.paths import readable
-from scfs.data.skipped import show_skipped
+from scfs.data.skipped import show_skipped, skipped_by_suffix
 from scfs.data.sources import open_all
 from scfs.data.unreadable import show_left_out
 from scfs.distributed import choose_device, gather_rows, is_rank_zero, process_group
@@ -76,7 +76,7 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
     _print(console, str(classifier))
     _show(predictions, out, console)
     show_left_out(found.unreadable, console)
-    show_skipped(images, console)
+    show_skipped(skipped_by_suffix(images, all_splits=True), console)
     return predictions
 
 

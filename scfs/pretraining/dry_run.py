@@ -12,7 +12,7 @@ from torch import nn
 from scfs.config import Config
 from scfs.data.loader import MAX_WORKERS, centre_loader
 from scfs.data.scene_source import SceneSource
-from scfs.data.skipped import skipped_by_suffix
+from scfs.data.skipped import skipped_by_suffix, skipped_files
 from scfs.data.sources import Source
 from scfs.data.unreadable import num_allowed, readable_image
 from scfs.data.views import MultiCrop
@@ -103,8 +103,7 @@ def _costs(run: PreparedRun, seconds: float) -> dict[str, Any]:
 def _counted(used: int, skipped: Counter[str], checked: int, unreadable: int) -> str:
     parts = [f"{used} used"]
     if skipped:
-        listed = ", ".join(f"{count} {suffix}" for suffix, count in skipped.most_common())
-        parts.append(f"{skipped.total()} files skipped because of their suffix ({listed})")
+        parts.append(skipped_files(skipped))
     if checked:
         parts.append(f"{unreadable} unreadable of {checked} checked")
     return ", ".join(parts)
