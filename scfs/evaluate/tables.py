@@ -15,7 +15,7 @@ def metrics_table(rows: Mapping[str, Sequence[Metric]]) -> Table:
     for metric in first[1]:
         table.add_column(f"{metric.name.removeprefix(first[0]).strip()} {metric.unit}".strip())
         if metric.interval is not None:
-            table.add_column("95 % interval")
+            table.add_column("95 % interval", overflow="fold")  # on narrow terminals: an ellipsis would hide it
     for name, metrics in rows.items():
         cells = [cell for m in metrics for cell in ([m.shown(), m.shown_interval()] if m.interval else [m.shown()])]
         table.add_row(name, *cells)
