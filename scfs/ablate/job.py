@@ -25,9 +25,8 @@ from scfs.pretraining.auto import resolve
 from scfs.pretraining.build import build_method
 from scfs.pretraining.job import pretrain
 from scfs.pretraining.start import is_free
-from scfs.regular_file import read_regular
 from scfs.runs import layout
-from scfs.runs.files import MOST_BYTES, read_json, write_json, write_text
+from scfs.runs.files import damaged, read_json, read_json_lines, write_json, write_text
 from scfs.runs.metric import Metric, by_name
 from scfs.runs.results import read_results
 from scfs.runs.resume import flat
@@ -194,14 +193,9 @@ def _read_runs(folder: Path) -> dict[str, str]:
     """The lines about runs that finished earlier, by row and seed."""
     path = folder / RUNS
     try:
-        lines = read_regular(path, limit=MOST_BYTES).decode().splitlines(keepends=True)
-        return {f"{run['row']}, seed {run['seed']}": line for line in lines for run in [json.loads(line)]}
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}; move it away, or choose another --folder.") from None
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is damaged; move it away, and the next command starts a new one.") from None
+        return {f"{run['row']}, seed {run['seed']}": _line(run) for run in read_json_lines(path)}
+    except KeyError:
+        raise damaged(path) from None
 
 
 def _record(run: Path, row: str, seed: int, result: Measured) -> str:
@@ -211,7 +205,11 @@ def _record(run: Path, row: str, seed: int, result: Measured) -> str:
     made_by["command"] = environment.get("command", [])[1:]  # without the path of the program
     cost = {"images_per_second": round(result.images_per_second, 1), "hours": round(result.hours, 3)}
     scores = {name: {"value": each.value, "interval": each.interval} for name, each in result.metrics.items()}
-    return json.dumps({"row": row, "seed": seed, **made_by, **cost, "scores": scores}) + "\n"
+    return _line({"row": row, "seed": seed, **made_by, **cost, "scores": scores})
+
+
+def _line(run: dict[str, Any]) -> str:
+    return json.dumps(run) + "\n"
 
 
 def _cost(run: Path, config: Config) -> tuple[float, float]:

@@ -75,17 +75,40 @@ def write_json(path: Path, content: list[Any] | dict[str, Any]) -> None:
 
 def read_json(path: Path, empty: Content) -> Content:
     """The content of a JSON file, of the same type as `empty` (a list or a dict); `empty` if there is no file."""
+    data = _read(path)
     try:
-        content = json.loads(read_regular(path, limit=MOST_BYTES).decode())
-    except FileNotFoundError:
-        return empty
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}; check its permissions.") from None
+        content = empty if data is None else json.loads(data.decode())
     except ValueError:  # not text, or not JSON
         content = None
     if not isinstance(content, type(empty)):
-        raise UserError(f"{path} is damaged; move it away, and the next command starts a new one.")
+        raise damaged(path)
     return content
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file with one per line; empty if there is no file."""
+    data = _read(path) or b""
+    try:
+        rows = [json.loads(line) for line in data.decode().splitlines()]
+    except ValueError:
+        raise damaged(path) from None
+    if not all(isinstance(row, dict) for row in rows):
+        raise damaged(path)
+    return rows
+
+
+def damaged(path: Path) -> UserError:
+    """The error of a file that is not as scfs writes it."""
+    return UserError(f"{path} is damaged; move it away, and the next command starts a new one.")
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return read_regular(path, limit=MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}; move it away, or check its permissions.") from None
 
 
 def digest_of(content: Any) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from scfs.distributed import on_rank_zero
-from scfs.errors import UserError
-from scfs.runs.files import locked, read_json, write_json
+from scfs.runs.files import damaged, locked, read_json, write_json
 from scfs.runs.layout import LAST, RESULTS, SETTINGS
 from scfs.runs.metric import Metric, as_json, from_json
 
@@ -67,7 +66,7 @@ def read_results(folder: Path) -> list[Result]:
     try:
         return [_read(entry) for entry in read_json(path, [])]
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise UserError(f"{path} is damaged; move it away, and the next command starts a new one.") from None
+        raise damaged(path) from None
 
 
 def record(folder: Path | None, result: Result, console: Console) -> None:
