@@ -1,4 +1,3 @@
-import json
 import re
 import statistics
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from scfs.pretraining.build import build_method
 from scfs.pretraining.job import pretrain
 from scfs.pretraining.start import is_free
 from scfs.runs import layout
-from scfs.runs.files import damaged, read_json, read_json_lines, write_json, write_text
+from scfs.runs.files import damaged, read_json, read_json_lines, write_json, write_json_lines
 from scfs.runs.metric import Metric, by_name
 from scfs.runs.results import read_results
 from scfs.runs.resume import flat
@@ -67,7 +66,7 @@ def ablate(name: str, configs: Sequence[Config], settings: Ablate, console: Cons
                 result = Measured(_train_and_score(run, config, settings, console), *_cost(run, config))
                 measured.setdefault(row.name, []).append(result)
                 records[f"{row.name}, seed {seed}"] = _record(run, row.name, seed, result)
-                distributed.on_rank_zero(lambda: write_text(folder / RUNS, "".join(records.values())))
+                distributed.on_rank_zero(lambda: write_json_lines(folder / RUNS, records.values()))
         return Path(distributed.on_rank_zero(lambda: str(write_table(folder, name, rows, measured, settings, console))))
 
 
@@ -189,27 +188,23 @@ def _recorded(run: Path, scoring: Scoring) -> Metric | None:
     return None
 
 
-def _read_runs(folder: Path) -> dict[str, str]:
-    """The lines about runs that finished earlier, by row and seed."""
+def _read_runs(folder: Path) -> dict[str, dict[str, Any]]:
+    """The records of runs that finished earlier, by row and seed."""
     path = folder / RUNS
     try:
-        return {f"{run['row']}, seed {run['seed']}": _line(run) for run in read_json_lines(path)}
+        return {f"{run['row']}, seed {run['seed']}": run for run in read_json_lines(path)}
     except KeyError:
         raise damaged(path) from None
 
 
-def _record(run: Path, row: str, seed: int, result: Measured) -> str:
-    """A line about a finished run: what was run, where, and its scores."""
+def _record(run: Path, row: str, seed: int, result: Measured) -> dict[str, Any]:
+    """The record of a finished run: what was run, where, and its scores."""
     environment = (distributed.on_rank_zero(lambda: layout.read_environment(run)) or [{}])[-1]
     made_by = {name: environment.get(name) for name in ("commit", "device", "threads")}
     made_by["command"] = environment.get("command", [])[1:]  # without the path of the program
     cost = {"images_per_second": round(result.images_per_second, 1), "hours": round(result.hours, 3)}
     scores = {name: {"value": each.value, "interval": each.interval} for name, each in result.metrics.items()}
-    return _line({"row": row, "seed": seed, **made_by, **cost, "scores": scores})
-
-
-def _line(run: dict[str, Any]) -> str:
-    return json.dumps(run) + "\n"
+    return {"row": row, "seed": seed, **made_by, **cost, "scores": scores}
 
 
 def _cost(run: Path, config: Config) -> tuple[float, float]:

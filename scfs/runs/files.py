@@ -7,7 +7,7 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
@@ -95,6 +95,11 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     if not all(isinstance(row, dict) for row in rows):
         raise damaged(path)
     return rows
+
+
+def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write a file with one JSON object per line, or replace it."""
+    write_text(path, "".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def damaged(path: Path) -> UserError:
