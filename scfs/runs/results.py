@@ -63,8 +63,9 @@ def results_folder(target: str, console: Console) -> Path | None:
 def read_results(folder: Path) -> list[Result]:
     """Every evaluation of a run, oldest first."""
     path = folder / RESULTS
+    entries = read_json(path, [])
     try:
-        return [_read(entry) for entry in read_json(path, [])]
+        return [_read(entry) for entry in entries]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise damaged(path) from None
 

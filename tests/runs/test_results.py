@@ -108,3 +108,9 @@ def test_a_failed_write_leaves_the_previous_file(tmp_path):
         write_atomic(path, fails)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_results_that_cannot_be_read_are_not_called_damaged(tmp_path):
+    (tmp_path / "results.json").mkdir()
+    with pytest.raises(UserError, match=r"Cannot read .*results.json: Is a directory; move it away"):
+        read_results(tmp_path)
