@@ -105,6 +105,7 @@ def _lines(axes: Axes, rows: Sequence[TableRow], values: Mapping[str, Sequence[f
         points = [row for row in rows if row.series == series]
         means, errors = _means([values[row.name] for row in points])
         axes.errorbar([row.x for row in points], means, yerr=errors, marker="o", capsize=4, label=series)
+    axes.set_xticks(sorted({row.x for row in rows}))
     axes.set_xlabel("local views")
     axes.legend()
 
