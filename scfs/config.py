@@ -1,9 +1,11 @@
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic_core import PydanticCustomError
 
 from scfs.errors import UserError
 from scfs.method.modes import Contrast, ObjectiveName, Plan, Targets, Variant, plan_of
@@ -14,6 +16,7 @@ PrecisionName = Literal["float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Epochs = Annotated[int, Field(gt=0, le=1_000_000)]
+SECONDS = {"min": 60, "h": 3600}
 Seed = Annotated[int, Field(ge=0, lt=2**63)]  # the range of integers in TOML
 Side = Annotated[int, Field(ge=8, lt=2**15)]  # of a view, in pixels: in fewer, nothing can be recognized
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -27,6 +30,21 @@ def _expand_home(path: str) -> str:
 
 
 NewPath = Annotated[str, AfterValidator(_expand_home)]  # of what a command writes
+
+
+def _seconds(time: str) -> float:
+    """The seconds of "30min" or "1.5h"; 0 if it is no time."""
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?(min|h)", time)
+    return float(match[1]) * SECONDS[match[2]] if match else 0.0
+
+
+def _checked_time(time: Any) -> Any:
+    if not isinstance(time, str) or _seconds(time) <= 0:
+        raise PydanticCustomError("time", "a time such as 30min or 1.5h")
+    return time
+
+
+Time = Annotated[str, BeforeValidator(_checked_time)]
 
 
 def as_names(value: Any) -> Any:
@@ -219,7 +237,9 @@ class OptimSettings(Settings):
     """How the student is optimized."""
 
     name: Literal["sgd", "adamw", "lars", "muon"] = Field("sgd", description="optimizer")
-    epochs: Epochs = Field(200, description="passes over the images")
+    epochs: Epochs | Time = Field(
+        200, description="passes over the images; or a time, such as 30min or 1.5h: as many as fit on this machine"
+    )
     batch_size: Positive = Field(256, description="images per optimizer step, over all processes")
     accumulate: Positive = Field(1, description="gradient accumulation: micro-batches per step in each process")
     precision: PrecisionName | Auto = Field(
@@ -240,6 +260,16 @@ class OptimSettings(Settings):
     @property
     def peak_lr(self) -> float:
         return self.lr * self.batch_size / 256
+
+    @property
+    def num_epochs(self) -> int:
+        """The epochs of resolved settings."""
+        return int(self.epochs)
+
+    @property
+    def seconds(self) -> float | None:
+        """The time to train for, if epochs are given as a time."""
+        return _seconds(self.epochs) if isinstance(self.epochs, str) else None
 
 
 class RunSettings(Settings):
@@ -309,7 +339,7 @@ class Config(Settings):
                 f"optim.final_lr {optim.final_lr:g} is above the peak learning rate {optim.peak_lr:g} "
                 "(optim.lr x batch_size / 256); lower it."
             )
-        if optim.warmup_epochs != "auto" and optim.warmup_epochs > optim.epochs:
+        if isinstance(optim.epochs, int) and optim.warmup_epochs != "auto" and optim.warmup_epochs > optim.epochs:
             raise UserError(
                 f"optim.warmup_epochs {optim.warmup_epochs:g} exceeds optim.epochs {optim.epochs}; lower it."
             )

@@ -1,5 +1,6 @@
 import json
 import sys
+import tomllib
 
 import pytest
 from conftest import RECIPES
@@ -220,3 +221,15 @@ def test_bad_input_is_one_sentence(scfs, tiny_recipe, tmp_path):
         assert sentence in err
         assert err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+def test_rows_may_have_a_time_instead_of_epochs(scfs, tiny_recipe, tmp_path, monkeypatch):
+    seconds, folder = iter([0.5, 0.25]), tmp_path / "table"  # the second row is twice as fast
+    monkeypatch.setattr("scfs.pretraining.prepare.seconds_per_step", lambda *_, **__: next(seconds))
+    flags = ("--optim.epochs", "0.05min", "--linear", "off", "--seeds", 0, "--folder", folder)
+    for _ in range(2):  # the second time, nothing is trained or timed
+        assert scfs("ablate", "backbones", tiny_recipe, *flags)[0] == 0
+    rows = [json.loads(line)["row"] for line in (folder / job.RUNS).read_text().splitlines()]
+    assert rows == ROWS["backbones"]
+    epochs = [tomllib.loads(path.read_text())["optim"]["epochs"] for path in sorted(folder.glob("*/settings.toml"))]
+    assert epochs == [2, 4]

@@ -27,6 +27,7 @@ from scfs.errors import UserError, WorkerDiedError, file_size_limit
 from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8  # chosen by auto
+PREFETCHED = 4  # batches that a worker loads ahead
 WORKERS_PER_CORE, LEAST_LIMIT = 4, 32  # more only use memory: thousands never finish starting
 DEATH_SECONDS = 5.0  # that a killed worker may take to end
 WORKER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by|exited unexpectedly)")
@@ -317,7 +318,7 @@ def _options(workers: int, pin: bool) -> dict[str, Any]:
     # A separate generator: a loader must not advance torch's global one, which the training step uses.
     options: dict[str, Any] = {"num_workers": workers, "pin_memory": pin, "generator": torch.Generator()}
     if workers:
-        options |= {"prefetch_factor": 4, "worker_init_fn": _quiet_worker}
+        options |= {"prefetch_factor": PREFETCHED, "worker_init_fn": _quiet_worker}
     return options
 
 

@@ -11,17 +11,26 @@ MIN_BLURRED_SIZE = 128  # from this size of views on, the paper's blur leaves en
 
 
 class Choice(NamedTuple):
-    """A setting that was `auto`, the value chosen for it, and why."""
+    """A setting that was `auto`, or a time, the value chosen for it, and why."""
 
     setting: str
     value: Any
     reason: str
+    given: str = "auto"
 
 
-def resolve(config: Config, num_images: int, device: torch.device) -> tuple[Config, list[Choice]]:
-    """Replace every `auto` that depends on the data, the length of the run or the device."""
+def resolve(
+    config: Config, num_images: int, device: torch.device, *, epochs: Choice | None = None
+) -> tuple[Config, list[Choice]]:
+    """Replace every `auto` that depends on the data, the length of the run or the device.
+
+    epochs: how many fit into the time that is given instead of them; without it, the settings are those of a run whose
+    length is not known yet.
+    """
+    timed = [epochs or Choice("optim.epochs", LONG_RUN_EPOCHS, "not measured")] if config.optim.seconds else []
+    config = _replaced(config, timed)
     steps_per_epoch = num_images // config.optim.batch_size
-    steps = steps_per_epoch * config.optim.epochs
+    steps = steps_per_epoch * config.optim.num_epochs
     choices = [
         choice
         for choice in (
@@ -33,11 +42,11 @@ def resolve(config: Config, num_images: int, device: torch.device) -> tuple[Conf
         )
         if _get(config, choice.setting) == "auto"
     ]
-    return _replaced(config, choices), choices
+    return _replaced(config, choices), [*timed, *choices]
 
 
 def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]:
-    long_run = config.optim.epochs >= LONG_RUN_EPOCHS
+    long_run = config.optim.num_epochs >= LONG_RUN_EPOCHS
     out_dim = min(65536, max(256, 2 ** (num_images // 8).bit_length() // 2))
     horizon = min(250, max(10, steps // 10))
     temp = 0.07 if long_run else config.method.teacher_temp_start
@@ -91,7 +100,7 @@ def _view_choices(config: Config) -> list[Choice]:
 
 
 def _warmup_choice(config: Config) -> Choice:
-    epochs = config.optim.epochs
+    epochs = config.optim.num_epochs
     if epochs >= LONG_RUN_EPOCHS:
         return Choice("optim.warmup_epochs", 10, "as in the paper")
     return Choice("optim.warmup_epochs", round(epochs / 10, 2), f"a tenth of {epochs} epochs; the paper has 10 of 200")

@@ -1,5 +1,4 @@
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from scfs.data.views import MultiCrop
 from scfs.distributed import choose_device, num_cores, on_rank_zero, process_group
 from scfs.pretraining.opening import environment_line, print_line, print_opening
 from scfs.pretraining.prepare import PreparedRun, prepare
+from scfs.pretraining.timing import seconds_per_step
 from scfs.recipe import Change
 from scfs.runs import layout
 from scfs.training.cpu import cpu_setup, peak_memory
@@ -40,7 +40,7 @@ def preview(config: Config, *, name: str, changes: Sequence[Change], console: Co
         run = prepare(config, device, console)
         checked, unreadable = on_rank_zero(lambda: check_images(run.source, processes=bool(run.workers)))
         images = _counted(len(run.source), skipped_by_suffix(config.data.source), checked, len(unreadable))
-        costs = _costs(run, time_steps(run))
+        costs = _costs(run, seconds_per_step(run.learner, run.batches(0), warm_up=1, timed=TIMED_STEPS))
         print_opening(
             f"{name}: dry run, {len(run.source)} images, {run.total_steps} steps, {device}",
             run.config,
@@ -68,15 +68,6 @@ def check_images(source: Source, *, processes: bool) -> tuple[int, list[str]]:
     workers = min(num_cores(), MAX_WORKERS) if processes else 0
     batches = centre_loader(source, 8, indices, batch_size=16, workers=workers, pin=False)
     return len(indices), [problem for batch in batches for problem in batch.unreadable if problem]
-
-
-def time_steps(run: PreparedRun) -> float:
-    """Seconds per step, including data loading; the first step is a warm-up and not counted."""
-    marks = [time.perf_counter()]
-    for step, batch in zip(range(min(1 + TIMED_STEPS, run.total_steps)), run.batches(0), strict=False):
-        run.learner.step(batch, step)
-        marks.append(time.perf_counter())
-    return (marks[-1] - marks[1]) / (len(marks) - 2) if len(marks) > 2 else marks[1] - marks[0]
 
 
 def draw_views(run: PreparedRun) -> str:

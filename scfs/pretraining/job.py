@@ -19,7 +19,7 @@ from scfs.pretraining.health import Health
 from scfs.pretraining.opening import environment_line, print_line, print_opening
 from scfs.pretraining.prepare import PreparedRun, prepare
 from scfs.pretraining.score import RANK, OnlineScore
-from scfs.pretraining.start import find_checkpoint, moved_from, save
+from scfs.pretraining.start import find_checkpoint, moved_from, save, with_epochs_of
 from scfs.recipe import Change
 from scfs.runs import checkpoint, layout
 from scfs.runs.auto_choices import write_auto_choices
@@ -54,6 +54,8 @@ def pretrain(
     start, device = time.perf_counter(), distributed.choose_device(config.run.device)
     with distributed.process_group(device), cpu_setup(device, config.run.threads), ExitStack() as stack:
         has_checkpoint = resume and checkpoint.exists(Path(config.run.folder) / layout.LAST)
+        if has_checkpoint:
+            config = with_epochs_of(config, Path(config.run.folder))
         run = prepare(config, device, console, fresh=not has_checkpoint)
         folder, first_step = open_run(
             run, name=name, resume=resume, console=console, changes=changes, hold=stack.enter_context

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from scfs import distributed
 from scfs.config import Config
-from scfs.data.loader import LoadedViews, StepSampler, ViewDataset, num_workers, view_loader
+from scfs.data.loader import PREFETCHED, LoadedViews, StepSampler, ViewDataset, num_workers, view_loader
 from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
@@ -14,7 +14,10 @@ from scfs.pretraining.auto import Choice, resolve
 from scfs.pretraining.build import build_learner, build_method, optimizer_hint, start_from
 from scfs.pretraining.start import refuse_different_settings, with_absolute_paths
 from scfs.pretraining.step import PretrainLearner
+from scfs.pretraining.timing import seconds_per_step
 from scfs.runs.metrics_log import check_loggers
+
+TIMED_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class PreparedRun:
 
     @property
     def total_steps(self) -> int:
-        return self.config.optim.epochs * self.steps_per_epoch
+        return self.config.optim.num_epochs * self.steps_per_epoch
 
     def batches(self, first_step: int) -> Iterator[list[LoadedViews]]:
         """The micro-batches of this process, for every remaining step."""
@@ -43,7 +46,7 @@ class PreparedRun:
         sampler = StepSampler(
             len(self.source),
             optim.batch_size,
-            optim.epochs,
+            optim.num_epochs,
             seed=config.seed,
             start_step=first_step,
             micro_batches=optim.accumulate,
@@ -70,7 +73,9 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
             f"optim.batch_size {config.optim.batch_size} is larger than the data ({len(source)} images); "
             + (f"lower it, for instance to {2 ** (len(source).bit_length() - 3)}." if len(source) >= 8 else "lower it.")
         )
-    config, choices = resolve(with_absolute_paths(config), len(source), device)
+    config = with_absolute_paths(config)
+    epochs = _epochs_in(config.optim.seconds, config, source, device) if config.optim.seconds else None
+    config, choices = resolve(config, len(source), device, epochs=epochs)
     torch.manual_seed(config.seed)
     method = build_method(config)
     if config.backbone.init and fresh:
@@ -79,6 +84,22 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
         console.print(hint, style="yellow")
     learner = build_learner(config, method, device, num_images=len(source))
     return PreparedRun(config, choices, source, device, workers, learner)
+
+
+def _epochs_in(seconds: float, config: Config, source: Source, device: torch.device) -> Choice:
+    """How many epochs fit into a time, by the steps of a run that is discarded."""
+    untimed, choices = resolve(config, len(source), device)
+    workers = num_workers(config.data.workers, device)
+    learner = build_learner(untimed, build_method(untimed), device, num_images=len(source))
+    trial = PreparedRun(untimed, choices, source, device, workers, learner)
+    ahead = PREFETCHED * workers  # batches that are loaded while the first step runs
+    mine = seconds_per_step(learner, trial.batches(0), warm_up=2 + ahead, timed=TIMED_STEPS)
+    per_step = distributed.on_rank_zero(lambda: mine)
+    epoch = per_step * trial.steps_per_epoch
+    epochs = max(1, int(seconds / epoch))
+    fits = "as many as fit into" if epoch <= seconds else "more than fits into"
+    time = str(config.optim.epochs)
+    return Choice("optim.epochs", epochs, f"{fits} {time} at {per_step:.2f} s per step, without evaluations", time)
 
 
 def _open_images(config: Config, *, fresh: bool) -> Source:

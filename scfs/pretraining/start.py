@@ -1,3 +1,4 @@
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +11,7 @@ from scfs.distributed import gather, on_rank_zero
 from scfs.errors import UserError
 from scfs.pretraining.step import PretrainLearner
 from scfs.runs import checkpoint, layout
+from scfs.runs.auto_choices import read_auto_choices
 from scfs.runs.backbone_record import as_content
 from scfs.runs.resume import flat, saved_state
 
@@ -36,6 +38,20 @@ def with_absolute_paths(config: Config) -> Config:
         section, name = setting.split(".")
         values[section][name] = comparable(setting, values[section][name])
     return Config.model_validate(values)
+
+
+def with_epochs_of(config: Config, folder: Path) -> Config:
+    """The settings with the number of epochs that the run in a folder has, if they have a time instead."""
+    choice = next((each for each in read_auto_choices(folder) if each.setting == "optim.epochs"), None)
+    if config.optim.seconds is None:
+        return config
+    if choice is None or choice.given != config.optim.epochs:
+        before = "a number of epochs" if choice is None else choice.given
+        raise UserError(
+            f"{folder} was started with {before}, not optim.epochs = '{config.optim.epochs}'; resume it with scfs "
+            f"pretrain {shlex.quote(str(folder))} --resume, or start another run folder."
+        )
+    return config.model_copy(update={"optim": config.optim.model_copy(update={"epochs": choice.value})})
 
 
 def find_checkpoint(

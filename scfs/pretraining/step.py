@@ -42,7 +42,7 @@ class StepSchedule(NamedTuple):
 def schedule_at(config: Config, step: int, steps_per_epoch: int) -> StepSchedule:
     """Every schedule at a step, from resolved settings: a pure function, so a resumed run continues exactly."""
     method, optim = config.method, config.optim
-    total = optim.epochs * steps_per_epoch
+    total = optim.num_epochs * steps_per_epoch
     decay = optim.weight_decay
     final_decay = decay if optim.final_weight_decay == "same" else optim.final_weight_decay
     final_momentum = float(method.momentum if method.final_momentum == "same" else method.final_momentum)

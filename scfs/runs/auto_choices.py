@@ -14,15 +14,15 @@ class AutoChoice(NamedTuple):
     setting: str
     value: Any
     reason: str
+    given: str = "auto"  # the setting before; for a number of epochs, it may be a time
 
 
-def write_auto_choices(folder: Path, choices: Iterable[tuple[str, Any, str]]) -> None:
-    """Record how each `auto` setting was resolved, as (setting, value, reason).
+def write_auto_choices(folder: Path, choices: Iterable[tuple[str, Any, str, str]]) -> None:
+    """Record how each `auto` setting was resolved, as (setting, value, reason, given).
 
     A resumed run has none left to resolve, and keeps its record.
     """
-    rows = [{"setting": setting, "value": value, "reason": reason} for setting, value, reason in choices]
-    if rows:
+    if rows := [AutoChoice(*choice)._asdict() for choice in choices]:
         write_json(folder / AUTO, rows)
 
 
@@ -33,10 +33,10 @@ def with_auto_restored(settings: dict[str, dict[str, Any]], folder: Path) -> dic
     settings stay as they are.
     """
     restored = {name: dict(value) if isinstance(value, dict) else value for name, value in settings.items()}
-    for setting, value, _ in read_auto_choices(folder):
+    for setting, value, _, given in read_auto_choices(folder):
         section, _, name = setting.partition(".")
         if restored.get(section, {}).get(name) == value:
-            restored[section][name] = "auto"
+            restored[section][name] = given
     return restored
 
 
@@ -45,7 +45,8 @@ def read_auto_choices(folder: Path) -> list[AutoChoice]:
     path = folder / AUTO
     try:
         return [
-            AutoChoice(str(row["setting"]), row["value"], str(row.get("reason", ""))) for row in read_json(path, [])
+            AutoChoice(str(row["setting"]), row["value"], str(row.get("reason", "")), str(row.get("given", "auto")))
+            for row in read_json(path, [])
         ]
     except (AttributeError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; restore it, or remove it to keep what `auto` chose.") from None

@@ -44,7 +44,7 @@ class ReportedRun:
     def total_steps(self) -> int:
         """Of the whole training, if pre-training has logged any."""
         steps = [row for row in self.rows if "loss" in row]
-        return total_steps(steps, self.config.optim.epochs) if steps and self.config else 0
+        return total_steps(steps, self.config.optim.num_epochs) if steps and self.config else 0
 
     @property
     def seconds(self) -> float:
@@ -68,7 +68,7 @@ def read_run(folder: Path, name: str) -> ReportedRun:
     config = check(Config, settings) if task == PRETRAIN else None
     results = read_results(folder) if config else _task_results(folder, task, settings[task])
     if config is not None:
-        verdict = judge(rows, epochs=config.optim.epochs, num_outputs=config.method.num_outputs)
+        verdict = judge(rows, epochs=config.optim.num_epochs, num_outputs=config.method.num_outputs)
     else:
         metrics = results[-1].metrics if results else ()
         verdict = judge_task(rows, task, metrics, is_finished=(folder / LAST).exists())

@@ -41,7 +41,7 @@ def _for_one(run: ReportedRun, *, has_labels: bool) -> Iterator[tuple[str, list[
     if run.verdict.headline == "Unfinished":
         yield "Continue the training where it stopped:", ["scfs", "pretrain", folder, "--resume"]
     if 0 < run.total_steps < SHORT_STEPS:
-        epochs = -(-AIM_STEPS * run.config.optim.epochs // run.total_steps)
+        epochs = -(-AIM_STEPS * run.config.optim.num_epochs // run.total_steps)
         about = f"Train longer, about {AIM_STEPS:,} steps, in a new run:"
         yield about, ["scfs", "pretrain", folder, "--optim.epochs", str(epochs)]
     photos = Path(run.data.source)

@@ -64,7 +64,7 @@ def _changes(run: ReportedRun) -> Html:
 def _choices(run: ReportedRun) -> Html:
     if not run.choices:
         return Html()
-    rows = [[setting, _brief(value), reason] for setting, value, reason in run.choices]
+    rows = [[choice.setting, _brief(choice.value), choice.reason] for choice in run.choices]
     return folded("What auto chose, and why", table(("setting", "value", "reason"), rows, class_="settings"))
 
 
