@@ -55,6 +55,8 @@ RUN = Argument("RUN", "a run folder")
 RUNS = Argument("RUN", "run folders", many=True)
 FOLDERS = Argument("RUN", "a run folder, or several to show side by side", many=True, is_path=True)
 SOURCE = Argument("SOURCE", "a folder of images, or another source")
+PHOTOS = Argument("PHOTOS", "a folder of images")
+COPIES = Argument("OUT", "the folder of the copies: a new one, or one to continue", is_path=True)
 START = Argument(
     "RECIPE", "a recipe's name or .toml file, a run folder, or a folder of photos", True, recipe="pretrain"
 )
@@ -161,6 +163,13 @@ ROWS = (
         (SOURCE,),
         settings="scfs.data_check.settings:CheckData",
         job="scfs.data_check.job:check_data",
+    ),
+    Command(
+        "resize-data",
+        "Write smaller copies of the images of a folder: large photos take longer to decode than to train on.",
+        (PHOTOS, COPIES),
+        settings="scfs.data_resize.settings:ResizeData",
+        job="scfs.data_resize.job:resize_data",
     ),
     Command(
         "report",

@@ -26,8 +26,12 @@ ARROWS = {
     "pretrained": {"backbones", "preprocessing", "data.decode", "data.centred"},
     "exporting": {"", "exporting", "backbones", "preprocessing", "runs", "weights", "evaluate.settings"},
     "weights": {"preprocessing", "runs", "regular_file"},
-    "bench": {"config", "backbones", "data", "preprocessing", "training", "pretraining", "view_batch", "markdown"},
-    "config": {"method.modes"},
+    "bench": {
+        *("config", "setting_types", "backbones", "data", "preprocessing", "training", "pretraining", "view_batch"),
+        "markdown",
+    },
+    "config": {"method.modes", "setting_types"},
+    "setting_types": set(),
     "recipe": {"regular_file"},
     "errors": {"portable"},
     "portable": set(),
@@ -40,16 +44,17 @@ ARROWS = {
     "method": {"view_batch"},
     "backbones": {"preprocessing", "weights", "runs.backbone_record"},
     "data": {"distributed", "preprocessing", "view_batch", "runs.files", "regular_file", "printable"},
-    "data_check": {"config", "data", "runs.files", "distributed"},
+    "data_check": {"setting_types", "data", "runs.files", "distributed"},
+    "data_resize": {"setting_types", "data", "runs.files", "distributed"},
     "runs": {"", "distributed", "portable", "regular_file"},
     "training": {"runs", "distributed", "process", "portable"},
     "evaluate": {
         *("config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"),
-        *("preprocessing", "visualize.detections", "visualize.segmentation"),  # these two only draw
+        *("setting_types", "preprocessing", "visualize.detections", "visualize.segmentation"),  # the last two only draw
     },
     "ablate": {
         *("config", "recipe", "backbones", "data", "evaluate", "training", "runs", "distributed", "pretraining"),
-        "markdown",
+        *("setting_types", "markdown"),
     },
     "pretraining": {
         *("config", "method", "backbones", "data", "training", "runs", "distributed", "view_batch", "process"),
@@ -57,7 +62,7 @@ ARROWS = {
     },
     "visualize": {
         *("config", "recipe", "evaluate", "method", "backbones", "data", "runs", "distributed", "view_batch"),
-        "training.cpu",
+        *("setting_types", "training.cpu"),
     },
 }
 # Inside the method: who reads whom.

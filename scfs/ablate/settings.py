@@ -2,7 +2,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from scfs.config import Epochs, NewPath, Positive, Seed, Settings, as_names
+from scfs.setting_types import Epochs, NewPath, Positive, Seed, Settings, as_names
 
 
 class Ablate(Settings):

@@ -2,7 +2,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from scfs.config import Count, Positive, Settings, Side, as_names
+from scfs.setting_types import Count, Positive, Settings, Side, as_names
 
 
 class BenchData(Settings):

@@ -1,7 +1,7 @@
 from pydantic import Field, model_validator
 
-from scfs.config import Auto, Count, Fraction, NewPath, Positive, Settings
 from scfs.errors import UserError
+from scfs.setting_types import Auto, Count, Fraction, NewPath, Positive, Settings
 
 SUFFIXES = (".json", ".csv")
 

@@ -2,8 +2,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from scfs.config import Auto, Count, Positive, Seed, Settings, Side, Temperature, as_names, each_once
 from scfs.errors import UserError
+from scfs.setting_types import Auto, Count, Positive, Seed, Settings, Side, Temperature, as_names, each_once
 
 Rates = Annotated[tuple[Temperature, ...], BeforeValidator(as_names), AfterValidator(each_once), Field(min_length=1)]
 ARCHITECTURE = "timm model of another project's weights; empty: common ones are tried"

@@ -17,6 +17,7 @@ from scfs.data.unreadable import num_allowed, readable_image
 from scfs.data.views import MultiCrop
 from scfs.distributed import choose_device, num_cores, on_rank_zero, process_group
 from scfs.pretraining.opening import environment_line, print_line, print_opening
+from scfs.pretraining.photo_size import large_photos
 from scfs.pretraining.prepare import PreparedRun, prepare
 from scfs.pretraining.timing import seconds_per_step
 from scfs.recipe import Change
@@ -49,8 +50,10 @@ def preview(config: Config, *, name: str, changes: Sequence[Change], console: Co
             choices=run.choices,
             facts={"environment": environment_line(layout.environment(device)), "images": images, **costs},
         )
-        for warning in (*_unreadable_warnings(run, checked, unreadable), *_step_warnings(run)):
-            print_line(warning, console, style="yellow")
+        advice = on_rank_zero(lambda: large_photos(run.config, run.source))
+        for warning in (*_unreadable_warnings(run, checked, unreadable), *_step_warnings(run), advice):
+            if warning:
+                print_line(warning, console, style="yellow")
         picture = on_rank_zero(lambda: draw_views(run))
         print_line(f"example views: {picture}", console)
         print_line("Nothing was trained or saved; omit --dry-run to start.", console)

@@ -17,6 +17,7 @@ from scfs.errors import UserError
 from scfs.pretraining.closing import print_next_commands, print_score
 from scfs.pretraining.health import Health
 from scfs.pretraining.opening import environment_line, print_line, print_opening
+from scfs.pretraining.photo_size import large_photos
 from scfs.pretraining.prepare import PreparedRun, prepare
 from scfs.pretraining.score import RANK, OnlineScore
 from scfs.pretraining.start import find_checkpoint, moved_from, save, with_epochs_of
@@ -138,6 +139,8 @@ def announce(
     print_opening(title, run.config, console, changes=shown, choices=run.choices, facts=facts)
     if not first_step and distributed.is_rank_zero():
         show_skipped(skipped_by_suffix(run.config.data.source), console)
+        if advice := large_photos(run.config, run.source):
+            print_line(advice, console, style="yellow")
 
 
 def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScore, console: Console) -> None:

@@ -1,6 +1,6 @@
 from pydantic import Field
 
-from scfs.config import NewPath, Settings
+from scfs.setting_types import NewPath, Settings
 
 
 class Report(Settings):

@@ -2,10 +2,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from scfs.config import Auto, Count, Epochs, NewPath, Positive, PrecisionName, Side, as_names
 from scfs.errors import UserError
 from scfs.evaluate.detect.names import DetectorName
 from scfs.evaluate.settings import Target
+from scfs.setting_types import Auto, Count, Epochs, NewPath, Positive, PrecisionName, Side, as_names
 
 Fractions = Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], BeforeValidator(as_names)]
 

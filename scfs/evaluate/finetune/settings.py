@@ -2,8 +2,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from scfs.config import Count, Epochs, NewPath, Positive, PrecisionName, as_names, each_once
 from scfs.evaluate.settings import Evaluation, Rates
+from scfs.setting_types import Count, Epochs, NewPath, Positive, PrecisionName, as_names, each_once
 
 
 class Finetune(Evaluation):

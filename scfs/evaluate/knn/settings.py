@@ -2,8 +2,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from scfs.config import Positive, Temperature, as_names, each_once
 from scfs.evaluate.settings import Evaluation
+from scfs.setting_types import Positive, Temperature, as_names, each_once
 
 Neighbours = Annotated[tuple[Positive, ...], BeforeValidator(as_names), AfterValidator(each_once), Field(min_length=1)]
 

@@ -2,8 +2,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from scfs.config import Epochs, Positive
 from scfs.evaluate.settings import Evaluation, Rates
+from scfs.setting_types import Epochs, Positive
 
 
 class Linear(Evaluation):

@@ -2,9 +2,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from scfs.config import Auto, Count, NewPath, Positive, Side, Temperature, as_names
 from scfs.errors import UserError
 from scfs.evaluate.settings import Target
+from scfs.setting_types import Auto, Count, NewPath, Positive, Side, Temperature, as_names
 
 
 class Segment(Target):

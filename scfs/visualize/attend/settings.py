@@ -2,9 +2,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from scfs.config import Auto, NewPath, Positive, Seed, Settings, Side, as_names
 from scfs.errors import UserError
 from scfs.evaluate.settings import ARCHITECTURE
+from scfs.setting_types import Auto, NewPath, Positive, Seed, Settings, Side, as_names
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_names)]
 Corner = Annotated[float, Field(ge=0, le=1)]

@@ -2,8 +2,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from scfs.config import Auto, Positive, Side
 from scfs.evaluate.settings import Target
+from scfs.setting_types import Auto, Positive, Side
 
 Port = Annotated[int, Field(ge=0, lt=2**16)]
 Neighbours = Annotated[int, Field(ge=0, le=24)]

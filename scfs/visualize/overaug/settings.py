@@ -2,9 +2,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from scfs.config import Auto, CropScale, NewPath, Positive, Seed, Settings, Side
 from scfs.errors import UserError
 from scfs.evaluate.settings import ARCHITECTURE
+from scfs.setting_types import Auto, CropScale, NewPath, Positive, Seed, Settings, Side
 
 SUFFIXES = (".png", ".svg", ".pdf")
 NOT_AUDITED = ("local_scale", "class_names", "show")
