@@ -16,7 +16,7 @@ PLOTTED = ("scfs", "dino", "dino-multilayer", *RIVAL_VIEWS)
 
 def table(args: argparse.Namespace) -> None:
     """Means over seeds for every data set and budget, best first, and the plot of accuracy against minutes."""
-    recorded = read_records(args.records)
+    recorded = [record for record in read_records(args.records) if record["precision"] == args.precision]
     every = [record for record in recorded if is_current(record) != args.earlier]
     chosen = {method: best_factor(recorded, method) for method in METHODS}
     records = [r for r in every if not r["held_out"] and r["lr_factor"] == chosen.get(r["method"])]
@@ -57,30 +57,37 @@ def missing(records: list[Record]) -> str:
 
 
 def changes_table(records: list[Record]) -> str:
-    """The effect of each change on held-out train photos, worst first, at each budget."""
+    """The effect of each change on held-out train photos, worst first, on each data set at each budget."""
     runs = [r for r in records if r["held_out"] and r["lr_factor"] == 1.0]
     lines = []
-    for minutes in sorted({r["minutes"] for r in runs}):
+    for data, minutes in sorted({(r["data"], r["minutes"]) for r in runs}):
         scores: dict[str, list[float]] = {}
         for r in runs:
-            if r["minutes"] == minutes and r["method"] in ("scfs", *CHANGED):
+            if (r["data"], r["minutes"]) == (data, minutes) and r["method"] in ("scfs", *CHANGED):
                 scores.setdefault(r["method"], []).append(100 * r["scores"][-1]["knn"])
         means = {method: statistics.mean(values) for method, values in scores.items()}
         for method, mean in sorted(means.items(), key=lambda item: item[1]) if "scfs" in means else []:
             gain = f"{mean - means['scfs']:+.1f}"
-            lines.append([f"{minutes:g}", method, f"{mean:.1f}", gain, str(len(scores[method]))])
-    return markdown_table(("minutes", "settings", "k-NN %", "against scfs", "seeds"), lines)
+            lines.append([data, f"{minutes:g}", method, f"{mean:.1f}", gain, str(len(scores[method]))])
+    return markdown_table(("data", "minutes", "settings", "k-NN %", "against scfs", "seeds"), lines)
 
 
 def rank_correlations(records: list[Record], indicator: str) -> str:
     """Spearman's correlation of a label-free indicator with k-NN: over the ends of runs, and within runs."""
-    ends = [r["scores"][-1] for r in records if r["data"] == "imagenette" and not r["held_out"]]
-    within = [spearman(r["scores"], indicator) for r in records if len(r["scores"]) > 2]
-    if len(ends) < 3 or not within:
-        return "too few runs"
-    return (
-        f"over {len(ends)} runs {spearman(ends, indicator):.2f}; within a run {statistics.mean(within):.2f} on average"
-    )
+    scored = [r for r in records if r["data"] == "imagenette" and not r["held_out"]]
+    groups = {
+        "all": scored,
+        "ours": [r for r in scored if r["method"] not in RIVAL_VIEWS],
+        "the others": [r for r in scored if r["method"] in RIVAL_VIEWS],
+    }
+    parts = [
+        f"{len(runs)} runs ({name}) {spearman([r['scores'][-1] for r in runs], indicator):.2f}"
+        for name, runs in groups.items()
+        if len(runs) > 2
+    ]
+    if within := [spearman(r["scores"], indicator) for r in records if len(r["scores"]) > 2]:
+        parts.append(f"within a run {statistics.mean(within):.2f} on average")
+    return "; ".join(parts) or "too few runs"
 
 
 def spearman(scores: list[Record], indicator: str) -> float:

@@ -44,7 +44,8 @@ def run_all(args: argparse.Namespace) -> None:
         if data not in sources:
             continue
         held_out = args.choose or args.changes is not None
-        chosen = 1.0 if args.changes is not None else best_factor(read_records(args.records), method)
+        recorded = [record for record in read_records(args.records) if record["precision"] == precision]
+        chosen = 1.0 if args.changes is not None else best_factor(recorded, method)
         for factor in FACTORS if args.choose else [chosen]:
             work = {"data": data, "method": method, "minutes": minutes, "seed": seed, "held_out": held_out}
             work |= {"lr_factor": factor, "precision": precision, "size": SIZES[data]}
@@ -88,6 +89,7 @@ def main() -> None:
     )
     runner.set_defaults(job=run_all)
     writer = commands.add_parser("table", help="print the table")
+    writer.add_argument("--precision", choices=["float32", "bfloat16"], default="bfloat16", help="of the runs")
     writer.add_argument("--plot", type=Path, help="file for the plot")
     writer.add_argument("--earlier", action="store_true", help="only runs whose settings have changed since")
     writer.set_defaults(job=table)

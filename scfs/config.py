@@ -240,11 +240,17 @@ class RunSettings(Settings):
     )
     on_collapse: Literal["warn", "stop"] = Field("warn", description="what to do at a sign of collapse")
     log_every_steps: Positive = Field(10, description="steps between lines of the log")
-    knn_every_epochs: Count = Field(
-        10, description="epochs between online RankMe and k-NN, also done at the start and the end; 0: never"
+    knn_every_epochs: Count | Auto = Field(
+        10,
+        description="epochs between online RankMe and k-NN, also done at the start and the end; 0: never; "
+        "auto: a tenth of the run",
     )
-    checkpoint_every_steps: Positive | Auto = Field("auto", description="steps between checkpoints; auto: one epoch")
-    keep_every_epochs: Count = Field(0, description="epochs between checkpoints that are kept; 0: only the last is")
+    checkpoint_every_steps: Positive | Auto = Field(
+        "auto", description="steps between checkpoints; auto: an epoch, or several if they are short"
+    )
+    keep_every_epochs: Count | Auto = Field(
+        0, description="epochs between checkpoints that are kept; 0: only the last is; auto: a quarter of the run"
+    )
 
 
 class Config(Settings):
@@ -293,7 +299,8 @@ class Config(Settings):
             )
         if isinstance(optim.epochs, int) and optim.warmup_epochs != "auto" and optim.warmup_epochs > optim.epochs:
             raise UserError(
-                f"optim.warmup_epochs {optim.warmup_epochs:g} exceeds optim.epochs {optim.epochs}; lower it."
+                f"optim.warmup_epochs {optim.warmup_epochs:g} exceeds optim.epochs {optim.epochs}; lower it, or set it "
+                "to auto."
             )
         return self
 

@@ -15,7 +15,8 @@ Auto = Literal["auto"]
 PrecisionName = Literal["float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
-Epochs = Annotated[int, Field(gt=0, le=1_000_000)]
+MAX_EPOCHS = 1_000_000
+Epochs = Annotated[int, Field(gt=0, le=MAX_EPOCHS)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]  # the range of integers in TOML
 Side = Annotated[int, Field(ge=8, lt=2**15)]  # of a view, in pixels: in fewer, nothing can be recognized
 Fraction = Annotated[float, Field(ge=0, le=1)]

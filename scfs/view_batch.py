@@ -26,6 +26,10 @@ class ViewBatch(NamedTuple):
         shown = (f"{name} {'x'.join(map(str, views.shape))}" for name, views in kinds.items())
         return f"ViewBatch({', '.join(shown)})"
 
+    def contiguous(self) -> "ViewBatch":
+        """The same with views whose channels are planes: the loader's are channels last."""
+        return self._replace(global_views=self.global_views.contiguous(), local_views=self.local_views.contiguous())
+
     def to(self, device: torch.device) -> "ViewBatch":
         """The same on a device; a copy from pinned memory does not wait."""
         moved = ViewBatch(*(part.to(device, non_blocking=True) for part in self))

@@ -45,7 +45,7 @@ TINY: dict[str, dict[str, Any]] = {
     },
     "views": {"global_size": 32, "local_size": 16, "num_local_views": 2},
     "optim": {"epochs": 2, "batch_size": 4, "final_lr": 0.0001, "warmup_epochs": 1},
-    "run": {"log_every_steps": 1, "knn_every_epochs": 0, "device": "cpu", "threads": 1},
+    "run": {"log_every_steps": 1, "knn_every_epochs": 0, "checkpoint_every_steps": 3, "device": "cpu", "threads": 1},
 }
 
 

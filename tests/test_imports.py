@@ -58,7 +58,7 @@ ARROWS = {
     },
     "pretraining": {
         *("config", "method", "backbones", "data", "training", "runs", "distributed", "view_batch", "process"),
-        *("recipe", "evaluate.features", "evaluate.knn", "evaluate.accuracy", "visualize.pictures"),
+        *("recipe", "setting_types", "evaluate.features", "evaluate.knn", "evaluate.accuracy", "visualize.pictures"),
     },
     "visualize": {
         *("config", "recipe", "evaluate", "method", "backbones", "data", "runs", "distributed", "view_batch"),

@@ -1,4 +1,4 @@
-"""Directives whose content comes from the code: commands, settings, recipes, Python names, differences."""
+"""Directives whose content comes from the code: commands, settings, recipes and Python names."""
 
 import argparse
 import re
@@ -24,7 +24,6 @@ RETURNED = (
     *("scfs.evaluate.predict.Prediction", "scfs.evaluate.embed.Match", "scfs.visualize.neighbours.Neighbours"),
     "scfs.exporting.exported.Exported",
 )
-DIFFERS = re.compile(r"^ *# Differs from the paper: (?P<reason>.*\n(?: *# .*\n)*)", re.MULTILINE)
 
 
 class Flag(NamedTuple):
@@ -141,18 +140,6 @@ def _restructured(blocks: list[str]) -> str:
     return "```{eval-rst}\n" + "\n\n".join(blocks) + "\n```"
 
 
-def differences() -> str:
-    """Every comment in the code that starts with "Differs from the paper:", and where it is."""
-    items = []
-    for path in sorted((REPO / "scfs").rglob("*.py")):
-        name, text = path.relative_to(REPO), path.read_text(encoding="utf-8")
-        for found in DIFFERS.finditer(text):
-            reason = re.sub(r"\s*\n *# ", " ", found["reason"]).strip()
-            line = text.count("\n", 0, found.start()) + 1
-            items.append(f"- {reason[:1].upper()}{reason[1:]} ([`{name}`](../{name}), line {line})\n")
-    return "".join(items)
-
-
 def _load(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
@@ -168,6 +155,6 @@ def _directive(write: Callable[[], str]) -> type[SphinxDirective]:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
-    for write in (commands, settings, recipes, python_names, differences):
+    for write in (commands, settings, recipes, python_names):
         app.add_directive(write.__name__.replace("_", "-"), _directive(write))
     return {"parallel_read_safe": True}

@@ -1,12 +1,15 @@
+import math
 from typing import Any, NamedTuple
 
 import torch
 
 from scfs.config import Config
+from scfs.recipe import check
 from scfs.training.precision import has_native_bfloat16
 
 # Differs from the paper: the paper's settings are for ImageNet; `auto` adapts to the number of images and steps.
 LONG_RUN_EPOCHS = 100  # from this length on, the paper's warm-ups fit
+MIN_SAVE_STEPS = 20  # between checkpoints, so that writing them takes little of the time
 MIN_BLURRED_SIZE = 128  # from this size of views on, the paper's blur leaves enough; measured only at 64 pixels
 
 
@@ -27,7 +30,7 @@ def resolve(
     epochs: how many fit into the time that is given instead of them; without it, the settings are those of a run whose
     length is not known yet.
     """
-    timed = [epochs or Choice("optim.epochs", LONG_RUN_EPOCHS, "not measured")] if config.optim.seconds else []
+    timed = [epochs or _unknown_epochs(config)] if config.optim.seconds else []
     config = _replaced(config, timed)
     steps_per_epoch = num_images // config.optim.batch_size
     steps = steps_per_epoch * config.optim.num_epochs
@@ -38,11 +41,18 @@ def resolve(
             *_view_choices(config),
             _warmup_choice(config),
             _precision_choice(device),
-            Choice("run.checkpoint_every_steps", steps_per_epoch, "once per epoch"),
+            *_run_choices(config, steps_per_epoch),
         )
         if _get(config, choice.setting) == "auto"
     ]
     return _replaced(config, choices), [*timed, *choices]
+
+
+def _unknown_epochs(config: Config) -> Choice:
+    """A number of epochs that suits every warm-up."""
+    warmup = config.optim.warmup_epochs
+    epochs = LONG_RUN_EPOCHS if warmup == "auto" else max(LONG_RUN_EPOCHS, math.ceil(warmup))
+    return Choice("optim.epochs", epochs, "not measured")
 
 
 def _method_choices(config: Config, num_images: int, steps: int) -> list[Choice]:
@@ -106,6 +116,16 @@ def _warmup_choice(config: Config) -> Choice:
     return Choice("optim.warmup_epochs", round(epochs / 10, 2), f"a tenth of {epochs} epochs; the paper has 10 of 200")
 
 
+def _run_choices(config: Config, steps_per_epoch: int) -> list[Choice]:
+    epochs = math.ceil(MIN_SAVE_STEPS / steps_per_epoch) if steps_per_epoch else 1
+    often = "once per epoch" if epochs == 1 else f"every {epochs} epochs of {steps_per_epoch} steps"
+    return [
+        Choice("run.checkpoint_every_steps", epochs * steps_per_epoch, often),
+        Choice("run.knn_every_epochs", math.ceil(config.optim.num_epochs / 10), "a tenth of the run"),
+        Choice("run.keep_every_epochs", math.ceil(config.optim.num_epochs / 4), "a quarter of the run"),
+    ]
+
+
 def _precision_choice(device: torch.device) -> Choice:
     if has_native_bfloat16(device):
         return Choice("optim.precision", "bfloat16", f"native on this {device.type}, and faster")
@@ -122,4 +142,4 @@ def _replaced(config: Config, choices: list[Choice]) -> Config:
     for choice in choices:
         section, name = choice.setting.split(".")
         values[section][name] = choice.value
-    return Config.model_validate(values)
+    return check(Config, values)

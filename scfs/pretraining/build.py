@@ -140,6 +140,7 @@ def build_learner(config: Config, method: SCFS, device: torch.device, *, num_ima
         clip=optim.clip,
         clip_norm=optim.clip_norm,
         seed=config.seed,
+        channels_last=config.run.channels_last,
     )
 
 

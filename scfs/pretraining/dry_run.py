@@ -41,7 +41,7 @@ def preview(config: Config, *, name: str, changes: Sequence[Change], console: Co
         run = prepare(config, device, console)
         checked, unreadable = on_rank_zero(lambda: check_images(run.source, processes=bool(run.workers)))
         images = _counted(len(run.source), skipped_by_suffix(config.data.source), checked, len(unreadable))
-        costs = _costs(run, seconds_per_step(run.learner, run.batches(0), warm_up=1, timed=TIMED_STEPS))
+        costs = _costs(run, seconds_per_step(run.learner, run.batches(0), ahead=run.batches_ahead, timed=TIMED_STEPS))
         print_opening(
             f"{name}: dry run, {len(run.source)} images, {run.total_steps} steps, {device}",
             run.config,

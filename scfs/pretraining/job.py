@@ -116,7 +116,8 @@ def open_run(
         with layout.created(folder, resume=resume):
             hold(held(folder))
             layout.write_settings(folder, config.model_dump(mode="json"))
-            write_auto_choices(folder, run.choices)
+            if saved is None:  # a resumed run keeps what was chosen at its start
+                write_auto_choices(folder, run.choices)
             recipe = {"recipe": name, "changes": [change._asdict() for change in changes]}
             layout.write_environment(folder, layout.environment(run.device) | recipe)
 
@@ -162,7 +163,7 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         save(folder / file, step, config, images, run.learner)
 
     def keep(step: int) -> None:
-        if _epoch_due(step, plan, every.keep_every_epochs):
+        if _epoch_due(step, plan, int(every.keep_every_epochs)):
             save_to(f"epoch_{step // plan.steps_per_epoch:04d}.pt", step)
 
     health = Health(run.total_steps, run.learner.method.num_outputs, first_rank=_first_rank(folder, first_step))
@@ -170,7 +171,7 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         watch=_watch(run, folder, health),
         evaluate=lambda step, display: (
             _scores(score, run, step, health, display)
-            if step in (0, plan.total_steps) or _epoch_due(step, plan, every.knn_every_epochs)
+            if step in (0, plan.total_steps) or _epoch_due(step, plan, int(every.knn_every_epochs))
             else ()
         ),
         save_due=lambda step: step % int(every.checkpoint_every_steps) == 0,

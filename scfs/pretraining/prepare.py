@@ -1,3 +1,4 @@
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from scfs.pretraining.start import refuse_different_settings, with_absolute_path
 from scfs.pretraining.step import PretrainLearner
 from scfs.pretraining.timing import seconds_per_step
 from scfs.runs.metrics_log import check_loggers
+from scfs.setting_types import MAX_EPOCHS
 
 TIMED_STEPS = 10
 
@@ -38,6 +40,11 @@ class PreparedRun:
     @property
     def total_steps(self) -> int:
         return self.config.optim.num_epochs * self.steps_per_epoch
+
+    @property
+    def batches_ahead(self) -> int:
+        """How many steps the workers load while the first one runs."""
+        return math.ceil(PREFETCHED * self.workers / self.config.optim.accumulate)
 
     def batches(self, first_step: int) -> Iterator[list[LoadedViews]]:
         """The micro-batches of this process, for every remaining step."""
@@ -74,7 +81,7 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
             + (f"lower it, for instance to {2 ** (len(source).bit_length() - 3)}." if len(source) >= 8 else "lower it.")
         )
     config = with_absolute_paths(config)
-    epochs = _epochs_in(config.optim.seconds, config, source, device) if config.optim.seconds else None
+    epochs = _epochs_in(config.optim.seconds, config, source, device, workers) if config.optim.seconds else None
     config, choices = resolve(config, len(source), device, epochs=epochs)
     torch.manual_seed(config.seed)
     method = build_method(config)
@@ -86,17 +93,15 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
     return PreparedRun(config, choices, source, device, workers, learner)
 
 
-def _epochs_in(seconds: float, config: Config, source: Source, device: torch.device) -> Choice:
+def _epochs_in(seconds: float, config: Config, source: Source, device: torch.device, workers: int) -> Choice:
     """How many epochs fit into a time, by the steps of a run that is discarded."""
     untimed, choices = resolve(config, len(source), device)
-    workers = num_workers(config.data.workers, device)
     learner = build_learner(untimed, build_method(untimed), device, num_images=len(source))
     trial = PreparedRun(untimed, choices, source, device, workers, learner)
-    ahead = PREFETCHED * workers  # batches that are loaded while the first step runs
-    mine = seconds_per_step(learner, trial.batches(0), warm_up=2 + ahead, timed=TIMED_STEPS)
+    mine = seconds_per_step(learner, trial.batches(0), ahead=trial.batches_ahead, timed=TIMED_STEPS)
     per_step = distributed.on_rank_zero(lambda: mine)
     epoch = per_step * trial.steps_per_epoch
-    epochs = max(1, int(seconds / epoch))
+    epochs = min(MAX_EPOCHS, max(1, int(seconds / epoch)))
     fits = "as many as fit into" if epoch <= seconds else "more than fits into"
     time = str(config.optim.epochs)
     return Choice("optim.epochs", epochs, f"{fits} {time} at {per_step:.2f} s per step, without evaluations", time)

@@ -23,7 +23,7 @@ class OnlineScore:
     """
 
     def __init__(self, config: Config, source: Source, *, workers: int, device: torch.device):
-        self.enabled = config.run.knn_every_epochs > 0
+        self.enabled = int(config.run.knn_every_epochs) > 0
         self.sources: tuple[Source, Source] | None = None
         self.skip_reason = "the images have no labels" if self.enabled else "run.knn_every_epochs is 0"
         self.size, self.workers, self.device = config.views.global_size, workers, device

@@ -79,6 +79,7 @@ class PretrainLearner:
     clip: Clip = "per-tensor"
     clip_norm: float = 3.0
     seed: int = 0
+    channels_last: bool = True  # the memory layout of the views, as the loader makes them
 
     def step(self, batch: Sequence[LoadedViews], step: int) -> dict[str, float]:
         """A step on the micro-batches of this process; returns losses, diagnostics and rates, as logged."""
@@ -141,6 +142,7 @@ class PretrainLearner:
 
     def _forward(self, batch: ViewBatch, teacher_temp: float) -> Output:
         views = normalize_views(batch.to(self.precision.device))
+        views = views if self.channels_last else views.contiguous()
         with self.precision.autocast():
             output: Output = self.parallel(views, teacher_temp)
         return output

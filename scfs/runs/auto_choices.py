@@ -18,10 +18,7 @@ class AutoChoice(NamedTuple):
 
 
 def write_auto_choices(folder: Path, choices: Iterable[tuple[str, Any, str, str]]) -> None:
-    """Record how each `auto` setting was resolved, as (setting, value, reason, given).
-
-    A resumed run has none left to resolve, and keeps its record.
-    """
+    """Record how each `auto` setting was resolved, as (setting, value, reason, given)."""
     if rows := [AutoChoice(*choice)._asdict() for choice in choices]:
         write_json(folder / AUTO, rows)
 

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from scfs.training.gradients import NotFiniteError
 
+SKIPPED = "skipped_steps"
 MIN_SCALE = 2.0**-8  # of the loss in float16, which starts at 2^16 and halves at each overflow
 
 
@@ -19,7 +20,7 @@ class Precision:
         self.dtype = getattr(torch, name)
         self.device = device
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "float16")
-        self.num_skipped = 0  # steps since the start of this process
+        self.num_skipped = 0  # steps
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Within it, convolutions and matrix products run in the chosen type."""
@@ -55,13 +56,14 @@ class Precision:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale and its history; empty without scaling."""
-        return self.scaler.state_dict()
+        """The scale, its history and the number of skipped steps; empty without scaling."""
+        return {**self.scaler.state_dict(), SKIPPED: self.num_skipped} if self.scales_loss else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a saved scale."""
+        """Restore what `state_dict` returned."""
         if state:
-            self.scaler.load_state_dict(state)
+            self.num_skipped = int(state.get(SKIPPED, 0))
+            self.scaler.load_state_dict({name: value for name, value in state.items() if name != SKIPPED})
 
 
 def has_native_bfloat16(device: torch.device) -> bool:

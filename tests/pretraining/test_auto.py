@@ -25,6 +25,20 @@ def test_data_of_the_papers_size_gets_the_papers_settings():
     assert config.run.checkpoint_every_steps == 1_281_167 // 256
 
 
+@pytest.mark.parametrize(("images", "steps"), [(256 * 20, 20), (256 * 19, 38), (256, 20), (256 * 3, 21)])
+def test_short_epochs_are_not_saved_one_by_one(images, steps):
+    config, choices = resolved(images, 10)
+    assert config.run.checkpoint_every_steps == steps
+    [choice] = [choice for choice in choices if choice.setting == "run.checkpoint_every_steps"]
+    assert choice.reason.startswith("once per epoch" if images == 256 * 20 else "every ")
+
+
+@pytest.mark.parametrize(("epochs", "scored", "kept"), [(100, 10, 25), (2317, 232, 580), (1, 1, 1)])
+def test_scores_and_kept_checkpoints_are_a_fraction_of_the_run(epochs, scored, kept):
+    config, _ = resolved(5000, epochs, **{"run.knn_every_epochs": "auto", "run.keep_every_epochs": "auto"})
+    assert (config.run.knn_every_epochs, config.run.keep_every_epochs) == (scored, kept)
+
+
 def test_small_data_gets_a_small_head_and_a_fast_teacher():
     config, choices = resolved(5000, 10, batch_size=50)
     assert config.method.out_dim == 512

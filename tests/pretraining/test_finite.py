@@ -87,6 +87,9 @@ def test_float16_skips_steps_that_overflow(tiny):
     hook.remove()
     learner.step([LoadedViews(make_batch(), [])], 4)
     assert {"center.value", "teacher.backbone.net.conv1.weight"} < {*changed(learner, before)}
+    resumed = make_learner(tiny(), "float16")
+    resumed.load_state_dict(learner.state_dict())
+    assert resumed.precision.num_skipped == learner.precision.num_skipped == 1
 
 
 def test_float16_does_not_skip_steps_forever(tiny):

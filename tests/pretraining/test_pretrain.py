@@ -178,6 +178,19 @@ def test_resume_in_another_memory_layout(tiny, tmp_path, monkeypatch):
         torch.testing.assert_close(finals[1][name], value, rtol=1e-3, atol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_activations_have_the_memory_layout_of_the_settings(tiny, channels_last):
+    run = prepare(tiny(run__channels_last=channels_last), torch.device("cpu"), Console(quiet=True))
+    seen = []
+    convolutions = [module for module in run.learner.method.modules() if isinstance(module, torch.nn.Conv2d)]
+    for module in convolutions[:4]:
+        module.register_forward_hook(lambda _, inputs, output: seen.extend([*inputs, output]))
+    run.learner.step(next(run.batches(0)), 0)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    assert seen
+    assert all(maps.is_contiguous(memory_format=layout) for maps in seen)
+
+
 def test_resume_without_a_run_starts_one(tiny, tmp_path):
     assert rows(train(tiny(), tmp_path, resume=True))[-1]["step"] == 6
 

@@ -1,12 +1,14 @@
 """Pieces of the page that need no network."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from scfs.config import Config
 from scfs.recipe import check
+from scfs.runs.auto_choices import AutoChoice
 from scfs.runs.metric import Metric
 from scfs.runs.results import Result
 from scfs.runs.verdict import judge
@@ -18,6 +20,7 @@ from scfs.visualize.report.sections.confusion import confusion_section, mistakes
 from scfs.visualize.report.sections.curves import curve_section, series, uniform_loss
 from scfs.visualize.report.sections.embedding_map import class_colours, placed
 from scfs.visualize.report.sections.results import cells_of, grouped, result_section
+from scfs.visualize.report.sections.settings import setting_section
 
 EVIL = "<script>alert('&\"')</script>"
 
@@ -71,6 +74,12 @@ def test_series_of_a_run_whose_diagnostics_were_renamed(tmp_path):
     assert found["entropy"] == {"view": [(1, 0.5), (2, 0.4)]}
     assert found["spread"] == {"features": [(1, 0.5), (2, 0.5)], "view": [(2, 0.9)]}
     assert found["score"] == {"k-NN top-1": [(2, 20.0)]}
+
+
+def test_a_run_given_by_a_time_is_repeated_by_its_number_of_epochs(tmp_path):
+    timed = replace(run(tmp_path, optim__epochs=87), choices=[AutoChoice("optim.epochs", 87, "measured", "30min")])
+    assert f"scfs pretrain {tmp_path / 'run'} --optim.epochs 87</code>" in setting_section([timed]).content
+    assert f"scfs pretrain {tmp_path / 'run'}</code>" in setting_section([run(tmp_path)]).content
 
 
 def test_the_loss_of_uniform_outputs(tmp_path):

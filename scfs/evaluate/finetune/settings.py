@@ -16,7 +16,9 @@ class Finetune(Evaluation):
         1.0, description="fraction of each class whose labels are used"
     )
     images: str = Field(
-        "", description="file naming the images whose labels are used, as SimCLRv2's published lists do"
+        "",
+        description="file naming the images whose labels are used, as SimCLRv2's published lists do; then `fraction` does "
+        "not apply",
     )
     epochs: Epochs = Field(60, description="passes over the labelled images")
     steps: Count = Field(0, description="length in steps, instead of epochs; 0: by epochs")

@@ -93,7 +93,9 @@ def _repeat(run: ReportedRun) -> list[Html]:
             tag("p", "It was started with:"),
             tag("pre", tag("code", shlex.join(["scfs", *given[1:]])), class_="command"),
         ]
-    return [*parts, tag("p", "To repeat it in a new folder:"), command("scfs", "pretrain", str(run.folder))]
+    is_timed = any(choice.setting == "optim.epochs" for choice in run.choices)  # another run might have other epochs
+    epochs = ["--optim.epochs", str(run.config.optim.num_epochs)] if is_timed else []
+    return [*parts, tag("p", "To repeat it in a new folder:"), command("scfs", "pretrain", str(run.folder), *epochs)]
 
 
 def _brief(value: Any) -> str:
