@@ -17,8 +17,7 @@ class Finetune(Evaluation):
     )
     images: str = Field(
         "",
-        description="file naming the images whose labels are used, as SimCLRv2's published lists do; then `fraction` does "
-        "not apply",
+        description="file naming the images whose labels are used, in place of fraction, as SimCLRv2's lists do",
     )
     epochs: Epochs = Field(60, description="passes over the labelled images")
     steps: Count = Field(0, description="length in steps, instead of epochs; 0: by epochs")
