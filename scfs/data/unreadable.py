@@ -23,6 +23,7 @@ MAX_UNREADABLE = 0.01  # fraction of the images
 ALWAYS_ALLOWED = 10  # a handful is never fatal, unless it is half of the images
 MAX_LISTED = 10  # in one message
 MAX_TRIES = 100  # images to try in place of one that cannot be read
+NEIGHBOURS = 3  # of them the next ones; the others are all over the data, since damage clusters
 
 
 @contextmanager
@@ -52,13 +53,20 @@ def first_readable(source: Source, index: int, make: Callable[[Image.Image, int]
     `make` also gets the index of the image; that is returned as well, with the problems.
     """
     unreadable: list[str] = []
-    for candidate in (i % len(source) for i in range(index, index + min(MAX_TRIES, len(source)))):
+    for candidate in _candidates(index, len(source)):
         try:
             with reading(source, candidate):
                 return make(source.image(candidate), candidate), candidate, unreadable
         except Unreadable as error:
             unreadable.append(str(error))
-    raise UserError(f"{len(unreadable)} images in a row cannot be read, the last: {unreadable[-1]}; check the data.")
+    raise UserError(f"None of {len(unreadable)} images can be read, the last: {unreadable[-1]}; check the data.")
+
+
+def _candidates(index: int, num_images: int) -> Iterator[int]:
+    """The image at an index, its neighbours, and then images all over the data; each once."""
+    stride = max(1, num_images // MAX_TRIES)
+    for i in range(min(MAX_TRIES, num_images)):
+        yield (index + (i if i < NEIGHBOURS else i * stride)) % num_images
 
 
 def num_allowed(num_images: int, max_fraction: float = MAX_UNREADABLE) -> int:

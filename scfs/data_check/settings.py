@@ -13,7 +13,7 @@ class CheckData(Settings):
     max_megapixels: Positive = Field(100, description="larger images count as unreadable, as in pre-training")
     max_unreadable: Fraction = Field(0.01, description="fraction of the images that may be, as in pre-training")
     show: Count = Field(5, description="names to print of each kind of problem; --out has all")
-    workers: Count | Auto = Field("auto", description="data loader workers; auto: as in pre-training")
+    workers: Count | Auto = Field("auto", description="data loader workers; auto: one per core, at most 8")
     out: NewPath = Field("", description="a .json or .csv file to write with every problem; .json has the summary too")
 
     @model_validator(mode="after")

@@ -37,8 +37,11 @@ class Copies(Dataset[Copied]):
 
     def paths(self, index: int) -> tuple[Path, Path]:
         """Where an image goes if it is copied as it is, and if it is resized: then it is a JPEG."""
-        same = self.out / Path(self.source.name(index)).relative_to(self.root)
-        return same, same if same.suffix.lower() in JPEG else same.with_name(f"{same.name}.jpg")
+        image = Path(self.source.name(index))
+        same, as_jpeg = self.out / image.relative_to(self.root), image.with_name(f"{image.name}.jpg")
+        if same.suffix.lower() in JPEG:
+            return same, same
+        return same, same.with_name(f"{same.name}.resized.jpg" if as_jpeg.exists() else as_jpeg.name)
 
     def is_done(self, index: int) -> bool:
         """Whether an image has its copy."""

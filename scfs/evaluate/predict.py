@@ -19,6 +19,7 @@ from scfs.evaluate.settings import Predict
 from scfs.evaluate.trained_classifier import find_classifier
 from scfs.evaluate.training_folder import task_settings
 from scfs.runs.files import check_new, write_new
+from scfs.runs.results import run_of
 from scfs.training.cpu import cpu_setup
 
 SHOWN = 20
@@ -45,8 +46,9 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
 
     The folder of a detector finds objects instead, which are written to OUT; then the list is empty.
     """
-    if task_settings(Path(run), "detect"):
-        predict_objects(Path(run), images, out, settings, console)
+    folder = run_of(run)
+    if folder is not None and task_settings(folder, "detect"):
+        predict_objects(folder, images, out, settings, console)
         return []
     if out is not None:
         check_new(out)

@@ -23,6 +23,7 @@ LINES = ("-", "--", ":")  # around boxes, once all colours are used
 OPACITY = 0.35  # of masks
 DPI = 128  # a power of two, so that sizes in inches are exact to the pixel
 FONT, TITLE_FONT = 6, 7  # points
+MIN_SCORE = 0.5  # of predictions that are drawn
 SIDE, GAP, TITLE = 340, 8, 20  # pixels: the longer side of an image, space around images, height of a title
 NAME_LENGTH, MARGIN = 18, 1.5  # letters; pixels around a name
 PALETTE = 192  # colours in the file: with all of them, photos take five times the space
@@ -61,7 +62,7 @@ def save_detections(
     founds: Sequence[DrawnObjects],
     classes: Sequence[str],
     *,
-    min_score: float = 0.5,
+    min_score: float = MIN_SCORE,
 ) -> None:
     """Each row: an image with its objects, if they are known, then with the predictions that have at least this score.
 

@@ -11,6 +11,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from scfs.data.annotated_loader import AnnotatedDataset, ScoredDataset
+from scfs.data.decode import Unreadable
 from scfs.data.files import read_folder
 from scfs.data.loader import (
     CentreDataset,
@@ -122,10 +123,35 @@ def test_an_unreadable_image_is_replaced_by_the_next(photos, workers):
     assert {"0.jpg" in name for name in named} == {True, False}
 
 
+def test_a_large_damaged_part_of_the_data_is_skipped():
+    """Damage clusters: a copy that was interrupted leaves one part of the folders empty."""
+
+    class Damaged:
+        classes = ()
+
+        def __len__(self):
+            return 5000
+
+        def image(self, index):
+            if index < 1000:
+                raise Unreadable(f"{index}.jpg")
+            return index
+
+        def name(self, index):
+            return f"{index}.jpg"
+
+    for index in (0, 500, 999):
+        image, found, problems = readable_image(Damaged(), index)
+        assert image == found >= 1000
+        assert 0 < len(problems) < 25
+    assert readable_image(Damaged(), 2000)[1:] == (2000, [])
+    assert readable_image(Damaged(), 998)[1] == 1000  # a neighbour, if it can be read
+
+
 def test_only_unreadable_images_is_an_error(photos):
     for path in photos.rglob("*.jpg"):
         path.write_bytes(b"no image")
-    with pytest.raises(UserError, match="12 images in a row cannot be read"):
+    with pytest.raises(UserError, match="None of 12 images can be read"):
         readable_image(read_folder(photos), 3)
 
 

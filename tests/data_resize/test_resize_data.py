@@ -92,6 +92,19 @@ def test_an_interrupted_command_continues(scfs, large, tmp_path, monkeypatch):
     assert {name: (out / name).stat().st_mtime_ns for name in before} == before
 
 
+def test_copies_of_images_with_similar_names_do_not_overwrite_each_other(scfs, tmp_path):
+    colours = {"a.png": (255, 0, 0), "a.png.jpg": (0, 0, 255), "a.jpg": (0, 255, 0), "b.png": (9, 9, 9)}
+    (tmp_path / "large").mkdir()
+    for name, colour in colours.items():
+        Image.new("RGB", (128, 128), colour).save(tmp_path / "large" / name)
+    assert scfs("resize-data", tmp_path / "large", tmp_path / "small", "--side", 64)[0] == 0
+    names = {"a.png": "a.png.resized.jpg", "b.png": "b.png.jpg"}
+    for name, colour in colours.items():
+        copy = decode(tmp_path / "small" / names.get(name, name))
+        assert abs(np.asarray(copy, int) - colour).max() < 8
+    assert len(written(tmp_path / "small")) == 5
+
+
 def test_bad_input_is_one_sentence(scfs, large, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.jpg").write_bytes(b"mine")

@@ -1,10 +1,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from scfs.data.sources import AnnotatedSource, Source
 from scfs.evaluate.detect.detections import Detections, decode_masks
 from scfs.evaluate.detect.scoring import Found
-from scfs.visualize.detections import DrawnObjects, save_detections
+from scfs.visualize.detections import MIN_SCORE, DrawnObjects, save_detections
 
 
 def draw_scored(path: Path, source: AnnotatedSource, found: Sequence[Detections], count: int) -> None:
@@ -31,5 +33,7 @@ def _truth(source: AnnotatedSource, index: int) -> DrawnObjects:
 
 
 def _drawn(found: Detections) -> DrawnObjects:
-    masks = decode_masks(found.masks) if found.masks else None
-    return DrawnObjects(found.boxes, found.labels, found.scores, masks)
+    """The objects that are likely enough to be drawn: the masks of all others would take gigabytes."""
+    kept = np.flatnonzero(found.scores >= MIN_SCORE)
+    masks = decode_masks([found.masks[i] for i in kept]) if found.masks else None
+    return DrawnObjects(found.boxes[kept], found.labels[kept], found.scores[kept], masks)

@@ -5,6 +5,7 @@ from typing import Any
 from rich.console import Console
 
 from scfs.data.paths import readable
+from scfs.data.skipped import show_skipped, skipped_by_suffix
 from scfs.data.sources import Source, open_all
 from scfs.data.unreadable import show_left_out
 from scfs.distributed import choose_device, is_rank_zero, process_group
@@ -15,10 +16,12 @@ from scfs.evaluate.detect.pictures import draw_found
 from scfs.evaluate.detect.scoring import Found, find_objects
 from scfs.evaluate.own_data import own_data
 from scfs.evaluate.settings import Predict
+from scfs.extras import check_extra
 from scfs.runs.files import check_new, write_new
 from scfs.training.cpu import cpu_setup
+from scfs.visualize.detections import MIN_SCORE
 
-SHOWN, MIN_SCORE = 20, 0.5
+SHOWN = 20  # images
 
 
 def predict_objects(folder: Path, images: str, out: Path | None, settings: Predict, console: Console) -> None:
@@ -35,6 +38,8 @@ def predict_objects(folder: Path, images: str, out: Path | None, settings: Predi
     device = choose_device(settings.device)
     with process_group(device), cpu_setup(device):
         trained = read_detector(folder)
+        if trained.spec.has_masks:
+            check_extra("detect", "A detector of masks")
         source = open_all(images, max_pixels=own_data(str(folder)).max_pixels)
         found = find_objects(
             trained.detector.to(device), source, workers=settings.workers, device=device, console=console
@@ -51,6 +56,7 @@ def predict_objects(folder: Path, images: str, out: Path | None, settings: Predi
         draw_found(picture, source, found, trained.classes, settings.show)
         _print(console, f"picture  {picture}")
     show_left_out(found.unreadable, console)
+    show_skipped(skipped_by_suffix(images, all_splits=True), console)
 
 
 def as_data_set(source: Source, found: Found, trained: TrainedDetector) -> dict[str, Any]:

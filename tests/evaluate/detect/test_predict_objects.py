@@ -4,6 +4,10 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
+from scfs import extras
+from scfs.evaluate.detect.scoring import Found
+from scfs.visualize.report.sections import detections as sections
+
 QUICK = ("--workers", 0, "--channels", 16, "--regions", 8, "--batch_size", 2, "--sizes", 64, "--steps", 3)
 
 
@@ -38,6 +42,29 @@ def test_objects_are_written_as_coco_and_drawn(scfs, detector, photos, tmp_path)
         assert data.annToMask(each).shape == (image["height"], image["width"])
     assert out.with_suffix(".png").exists()
     assert scfs("predict", detector, photos, out)[0] == 2  # never overwritten
+
+
+def test_a_checkpoint_of_a_detector_finds_objects_too(scfs, detector, photos):
+    (photos / "notes.heic").write_bytes(b"")
+    code, text, err = scfs("predict", detector / "last.pt", photos)
+    assert (code, err) == (0, "")
+    assert "0.jpg: " in text
+    assert "1 file skipped because of its suffix (1 .heic)" in text
+
+
+@pytest.mark.parametrize("command", ["predict", "report"])
+def test_the_extra_of_masks_is_named(scfs, detector, photos, monkeypatch, command):
+    monkeypatch.setattr(extras, "missing_packages", lambda extra: ["faster_coco_eval"] if extra == "detect" else [])
+    code, _, err = scfs(command, detector, *([photos] if command == "predict" else []))
+    assert code == 2
+    assert err.startswith("scfs: A detector of masks needs faster_coco_eval")
+    assert err.count("\n") == 1
+
+
+def test_a_report_without_a_readable_photo_has_no_detections(scfs, detector, monkeypatch):
+    monkeypatch.setattr(sections, "find_objects", lambda *_, **__: Found([], [], [], ["every one"]))
+    assert scfs("report", detector)[0] == 0
+    assert "<h2>Detections" not in (detector / "report" / "index.html").read_text()
 
 
 def test_a_table_is_refused(scfs, detector, photos, tmp_path):
