@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -66,6 +66,12 @@ class Settings(BaseModel):
     """Typed, strict and frozen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+    def refuse_unused(self, names: Iterable[str], with_what: str) -> None:
+        """Raise a `UserError` if one of these settings was given: it would have no effect."""
+        for name in names:
+            if name in self.model_fields_set:
+                raise UserError(f"--{name} has no effect with {with_what}; omit one of them.")
 
     @model_validator(mode="before")
     @classmethod

@@ -30,7 +30,8 @@ from scfs.visualize.report.run import read_run
 from scfs.visualize.report.sections.results import cells_of, grouped
 from tests.test_bad_input import refused
 
-COMMON = ("--size", 64, "--layers", "layer3", "--workers", 0, "--steps", 20)
+STEPS = ("--steps", 20)
+COMMON = ("--size", 64, "--layers", "layer3", "--workers", 0, *STEPS)
 
 
 def label_map(seed, shape, classes=4, void=0.1):
@@ -354,7 +355,7 @@ def test_the_command(scfs, tmp_path):
     assert f"picture  {picture}" in out
     assert picture.stat().st_size > 5000
     assert rows(scfs(*command, "--method", "linear")[1]) == {"linear": found["linear"]}  # deterministic
-    code, out, _ = scfs(*command, "--method", "neighbours", "--memory", 200)
+    code, out, _ = scfs(*command[: -len(STEPS)], "--method", "neighbours", "--memory", 200)
     assert list(rows(out)) == ["neighbours"]
     assert "200 of 640 positions of train maps" in out
 

@@ -6,6 +6,8 @@ from scfs.errors import UserError
 from scfs.evaluate.settings import Target
 from scfs.setting_types import Auto, Count, NewPath, Positive, Side, Temperature, as_names
 
+UNUSED = {"neighbours": ("steps", "lr"), "linear": ("k", "temperature", "memory")}  # by method
+
 
 class Segment(Target):
     """How the maps of a frozen backbone are scored by the class of every pixel."""
@@ -38,4 +40,5 @@ class Segment(Target):
             raise UserError(f"--out {self.out} is the file of the picture; add --show and the number of images.")
         if self.out and not self.out.lower().endswith(".png"):
             raise UserError(f"--out {self.out} is not a PNG file; give a name that ends with .png.")
+        self.refuse_unused(UNUSED.get(self.method, ()), f"--method {self.method}")
         return self

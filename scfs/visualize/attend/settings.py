@@ -9,6 +9,11 @@ from scfs.setting_types import Auto, NewPath, Positive, Seed, Settings, Side, as
 Names = Annotated[tuple[str, ...], BeforeValidator(as_names)]
 Corner = Annotated[float, Field(ge=0, le=1)]
 SUFFIXES = (".png", ".svg", ".pdf")
+UNUSED = {  # by what is shown
+    "jigsaw": ("views", "scale"),
+    "box": ("views", "scale"),
+    "components": ("views", "scale", "scales"),
+}
 
 
 class Attend(Settings):
@@ -64,6 +69,11 @@ class Attend(Settings):
             raise UserError("--images and --data exclude each other; give one of them.")
         if self.score and (self.images or self.out or self.show != "views"):
             raise UserError("--score draws nothing; omit --images, --show and --out.")
+        self.refuse_unused(UNUSED.get(self.show, ()), f"--show {self.show}")
+        if self.images:
+            self.refuse_unused(("count",), "--images")
+        if self.score:
+            self.refuse_unused(("count", "scales"), "--score")
         if self.out and not self.out.lower().endswith(SUFFIXES):
             raise UserError(f"--out {self.out} must end with {', '.join(SUFFIXES)}.")
         return self

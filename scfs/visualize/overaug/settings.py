@@ -35,9 +35,8 @@ class Overaug(Settings):
     @model_validator(mode="after")
     def _fits(self) -> "Overaug":
         """Refuse settings that would have no effect, and files of other kinds."""
-        unused = [name for name in NOT_AUDITED if self.audit and name in self.model_fields_set]
-        if unused:
-            raise UserError(f"--{unused[0]} has no effect on an audit; omit it, or omit --audit.")
+        if self.audit:
+            self.refuse_unused(NOT_AUDITED, "--audit")
         if self.out and not self.out.lower().endswith(SUFFIXES):
             raise UserError(f"--out {self.out} is not a picture; give a name that ends with {', '.join(SUFFIXES)}.")
         if self.local_scale != "auto" and self.local_scale[0] > self.local_scale[1]:

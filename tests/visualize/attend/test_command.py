@@ -20,7 +20,8 @@ def size_of(path):
 def test_pictures_of_two_runs_have_more_columns(scfs, trained, tmp_path, show):
     paths = [tmp_path / "one.png", tmp_path / "two.png"]
     for path, targets in zip(paths, ([trained], [trained, RANDOM]), strict=True):
-        flags = ("--data", "scenes:12,8", "--show", show, "--count", 2, "--views", 2, "--out", path, *SMALL)
+        views = ("--views", 2) if show in ("views", "other") else ()
+        flags = ("--data", "scenes:12,8", "--show", show, "--count", 2, *views, "--out", path, *SMALL)
         code, out, err = scfs("attend", *targets, *flags)
         assert (code, err) == (0, "")
         assert str(path) in out.replace("\n", "")

@@ -131,7 +131,7 @@ def test_what_cannot_be_compared_is_refused(trained, photos, scfs, tmp_path):
     assert refused(scfs("overaug", trained, "--data", photos), "has no trained probe")
     assert refused(scfs("overaug", "random:resnet18", "--data", photos), "has no classifier", "add --audit")
     assert refused(scfs("overaug", "random:resnet18", "--audit"), "give images with --data")
-    assert refused(scfs("overaug", trained, "--audit", "--show", 3), "--show has no effect on an audit")
+    assert refused(scfs("overaug", trained, "--audit", "--show", 3), "--show has no effect with --audit;")
     assert refused(scfs("overaug", trained, "--out", "x.txt"), "ends with .png, .svg, .pdf")
     assert refused(scfs("overaug", trained, "--local_scale", 0.5, 0.1), "must be ascending")
     assert refused(scfs("overaug", trained, "--audit", "--images", 1), "give two or more")
