@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,33 @@ def _one_thread_per_job() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "num_cores", lambda: 1)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Indexes and pictures of dry runs go where pytest clears up."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCFS_CACHE", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield
+
+
+@pytest.fixture
+def steps_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[type], list[int]]:
+    """Record the numbers of the steps that a class of learners takes from now on."""
+
+    def record(learner: Any) -> list[int]:
+        steps, real = list[int](), learner.step
+
+        def step(self: Any, batch: Any, number: int) -> Any:
+            steps.append(number)
+            return real(self, batch, number)
+
+        monkeypatch.setattr(learner, "step", step)
+        return steps
+
+    return record
 
 
 @pytest.fixture

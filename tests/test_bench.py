@@ -30,7 +30,7 @@ def test_steps_cost_what_they_should():
     its released variant 1.4 and 1.6. A smaller backbone would time little but the search heads.
     """
     sizes = {"backbone": "resnet18", "global_size": 96, "local_size": 48, "num_local_views": 4, "batch_size": 4}
-    seconds = bench_step(BenchStep(**sizes, rounds=3, out_dim=1024), Console(quiet=True))
+    seconds = bench_step(BenchStep(**sizes, rounds=3, warm_up=2, out_dim=1024), Console(quiet=True))
     assert seconds["bare convolutions"] < seconds["dino"] < 3 * seconds["bare convolutions"]
     for mode in ("scfs", "scfs, released"):
         assert seconds[mode] < 2.5 * seconds["dino"]
@@ -51,6 +51,7 @@ def test_bare_products_are_those_of_a_step():
 def test_recomputing_saves_memory_and_steps_are_timed(tmp_path):
     page = tmp_path / "page.md"
     small = {"backbone": "resnet18", "batch_sizes": (4,), "num_local_views": 2, "out_dim": 1024}
+    small |= {"global_size": 128, "local_size": 64}
     settings = BenchMemory(**small, rounds=1, released=False, write=str(page))
     costs = bench_memory(settings, Console(quiet=True))
     names = ("dino", "scfs", "scfs, gradient checkpointing")

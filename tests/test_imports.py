@@ -80,6 +80,8 @@ METHOD_ARROWS = {
 def imports_of(path):
     """Modules below scfs that a file imports, without the leading `scfs`."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports are not checked"
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "scfs":
             base = node.module.removeprefix("scfs").lstrip(".")
             for alias in node.names:  # `from scfs.runs import checkpoint` names a module
@@ -116,11 +118,23 @@ def test_arrows_inside_the_method():
 
 
 def test_the_method_knows_no_settings_logger_or_process_group():
+    """Its imports from scfs are those of `METHOD_ARROWS`, and view_batch."""
+    allowed = {"torch", "torchvision", "scfs", *sys.stdlib_module_names} - {"logging"}
     for path, module in files():
         if module.startswith("method"):
             text = path.read_text(encoding="utf-8")
-            assert "torch.distributed" not in text
+            assert {name.partition(".")[0] for name in absolute_imports(text)} <= allowed, module
+            assert "distributed" not in " ".join(absolute_imports(text)), module
             assert ".cuda(" not in text
+
+
+def absolute_imports(text):
+    """Every imported name, such as torch.distributed."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
 
 
 def test_the_method_imports_neither_opencv_nor_data():

@@ -53,6 +53,10 @@ def problem(page: Path, target: str) -> str | None:
     return None
 
 
+def test_links_are_found():
+    assert sum(len([*links(page)]) for page in PAGES) > 100
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPO)))
 def test_links(page):
     assert {target: found for target in links(page) if (found := problem(page, target))} == {}

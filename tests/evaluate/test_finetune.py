@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scfs.data.selection import class_balanced, labels_of, named_in
 from scfs.data.sources import read_folder
 from scfs.errors import UserError
 from scfs.evaluate.accuracy import Accuracy
+from scfs.evaluate.finetune.classifier import ClassifierLearner
 from scfs.evaluate.finetune.folder import read_grid
 from scfs.evaluate.finetune.settings import Finetune
 from scfs.recipe import check, read_toml
@@ -123,17 +125,21 @@ def test_rate_and_weight_decay_are_chosen_on_held_out_images(scfs, trained, phot
 
 
 @pytest.mark.parametrize("at", [2, 3, 6])  # at the end of the first cell, in the second, in the last training
-def test_a_stopped_training_resumes_exactly(scfs, trained, photos, tmp_path, monkeypatch, at):
+def test_a_stopped_training_resumes_exactly(scfs, trained, photos, tmp_path, monkeypatch, steps_of, at):
+    steps = steps_of(ClassifierLearner)
     grid = ("--rates", 0.01, 0.1, "--held_out", 0.3)
     commands = [("finetune", trained, "--data", photos, *QUICK, *grid, "--out", tmp_path / name) for name in "ab"]
     assert scfs(*commands[0])[0] == 0
+    steps_of_whole = [*steps]
     with monkeypatch.context() as patch:
         patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"checks": 0, "at": at}))
         code, _, err = scfs(*commands[1])
     assert code == 130
     assert "run the same command again to resume" in err
+    steps.clear()
     code, _, err = scfs(*commands[1])
     assert code == 0, err
+    assert steps == steps_of_whole[at:] != []
     whole, resumed = (read_records(checkpoint.load(tmp_path / name / "last.pt"))[FINE_TUNED].tensors for name in "ab")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert read_grid(tmp_path / "a") == read_grid(tmp_path / "b")
@@ -273,6 +279,23 @@ def test_the_metric_of_a_data_set_and_of_a_folder(scfs, trained, photos, monkeyp
     code, out, err = scfs("finetune", trained, "--data", "pets", *ONE)
     assert code == 0, err
     assert "mean per class" not in out
+    base, photo = photos.parent / "published" / "oxford-iiit-pet", photos.parent / "pets" / "cats" / "0.jpg"
+    (base / "images").mkdir(parents=True)
+    (base / "annotations").mkdir()
+    for split, names in {
+        "trainval": ("Abyssinian_1", "pug_1"),
+        "test": ("Abyssinian_2", "Abyssinian_3", "pug_2"),
+    }.items():
+        lines = [f"{name} {1 + name.startswith('pug')} 1 1\n" for name in names]
+        (base / "annotations" / f"{split}.txt").write_text("".join(lines))
+        for name in names:
+            shutil.copy(photo, base / "images" / f"{name}.jpg")
+    code, out, err = scfs("finetune", trained, "--data", f"pets:{base.parent}", *ONE)
+    assert code == 0, err
+    [metric] = [metric for metric in read_results(trained)[-1].metrics if metric.name == "mean per class"]
+    assert (
+        metric.value == 0.5
+    )  # of the same photos: one class is right, though one of them has two thirds of the images
 
 
 def test_a_probe_is_not_a_backbone(scfs, trained, photos):

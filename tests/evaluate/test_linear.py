@@ -110,10 +110,10 @@ def test_the_command_and_predict(scfs, trained, photos, tmp_path, cached):
 
 
 @pytest.mark.parametrize("cached", ["true", "false"])
-def test_a_stopped_probe_resumes_exactly(scfs, trained, photos, monkeypatch, cached):
-    command = ("linear", trained, "--data", photos, "--cached", cached, *QUICK)
+def test_a_stopped_probe_resumes_exactly(scfs, trained, photos, monkeypatch, steps_of, cached):
+    command, steps = ("linear", trained, "--data", photos, "--cached", cached, *QUICK), steps_of(ProbeLearner)
     scfs(*command)
-    whole = load_probe(trained)
+    whole, steps_of_whole = load_probe(trained), [*steps]
 
     class Stopping(loop.Interrupt):
         """Requests a stop at the third step."""
@@ -136,8 +136,10 @@ def test_a_stopped_probe_resumes_exactly(scfs, trained, photos, monkeypatch, cac
     assert len(list(trained.glob("linear_state*"))) == 1
     code, _, err = scfs(*command, "--seed", 6)  # another probe of the same run does not interfere
     assert code == 0, err
+    steps.clear()
     code, _, err = scfs(*command)
     assert code == 0, err
+    assert steps == steps_of_whole[3:] != []
     assert (trained / "linear-3.pt").exists()
     assert torch.equal(load_probe(trained).weight, whole.weight)
 

@@ -95,7 +95,7 @@ def interrupt_during(step, monkeypatch):
         },
     ],
 )
-def test_resume_is_bit_for_bit(tiny, tmp_path, monkeypatch, flags):
+def test_resume_is_bit_for_bit(tiny, tmp_path, monkeypatch, steps_of, flags):
     config = tiny(**flags)
     whole = train(config, tmp_path, "whole")
     with monkeypatch.context() as patch:
@@ -106,7 +106,9 @@ def test_resume_is_bit_for_bit(tiny, tmp_path, monkeypatch, flags):
     assert checkpoint.load(stopped / "last.pt")["step"] == 4
     with (stopped / "metrics.jsonl").open("a") as file:  # what a crash after the checkpoint leaves
         file.write('{"step": 5, "loss": 0.0}\n{"step": 6, "lo')
+    steps = steps_of(PretrainLearner)
     train(config, tmp_path, "stopped", resume=True)
+    assert steps == [4, 5]
     assert rows(stopped) == rows(whole)
     ours, theirs = (checkpoint.load(run / "last.pt") for run in (stopped, whole))
     assert ours["method"].keys() == theirs["method"].keys()
@@ -195,11 +197,12 @@ def test_resume_without_a_run_starts_one(tiny, tmp_path):
     assert rows(train(tiny(), tmp_path, resume=True))[-1]["step"] == 6
 
 
-def test_a_killed_run_resumes_exactly(scfs, tiny_recipe, tmp_path):
+def test_a_killed_run_resumes_exactly(scfs, tiny_recipe, tmp_path, steps_of):
     """Kill -9 during a run with data loader workers; resume from the run folder alone."""
     flags = ["--data.workers", "1", "--optim.epochs", "12", "--run.checkpoint_every_steps", "2"]
-    words = ["pretrain", tiny_recipe, *flags]
+    words, steps = ["pretrain", tiny_recipe, *flags], steps_of(PretrainLearner)
     assert scfs(*words, "--run.folder", tmp_path / "whole")[0] == 0
+    steps.clear()
     killed = tmp_path / "killed"
     command = [sys.executable, "-m", "scfs", *map(str, words), "--run.folder", str(killed)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -208,8 +211,10 @@ def test_a_killed_run_resumes_exactly(scfs, tiny_recipe, tmp_path):
         time.sleep(0.01)
     process.kill()
     process.wait()
-    assert 0 < checkpoint.load(killed / "last.pt")["step"] < 36
+    saved = checkpoint.load(killed / "last.pt")["step"]
+    assert 0 < saved < 36
     assert scfs("pretrain", killed, "--resume")[0] == 0
+    assert steps == list(range(saved, 36))
     assert rows(killed) == rows(tmp_path / "whole")
 
 
@@ -284,6 +289,13 @@ def test_a_collapse_is_reported(scfs, tiny_recipe, tmp_path):
     for term in ("view", "search/layer2", "search/layer3", "search/layer4"):
         assert out.count(f"the head of '{term}' is flat: the teacher spreads its probability over 100% of") == 1
     assert "Lower method.teacher_temp" in out
+    stop = ["--run.on_collapse", "stop", "--optim.epochs", 12, "--run.folder", tmp_path / "stopped"]
+    code, _, err = scfs("pretrain", tiny_recipe, *flags, *stop)
+    assert code == 2
+    assert err.startswith("scfs: Stopped at step 30 (run.on_collapse): the head of 'view' is flat")
+    assert err.count("\n") == 1
+    assert [row["step"] for row in rows(tmp_path / "stopped")] == list(range(1, 30))
+    assert checkpoint.load(tmp_path / "stopped" / "last.pt")["step"] == 27
 
 
 def test_training_on_a_folder_of_photos(scfs, tiny_recipe, photos, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from scfs.runs import checkpoint
 
-FLAGS = ["--run.knn_every_epochs", "1"]
+FLAGS = ["--run.knn_every_epochs", "1", "--run.keep_every_epochs", "1"]
 
 
 def rows(run):
@@ -32,9 +33,14 @@ def test_two_processes_train_score_and_resume_like_one(scfs, tiny_recipe, tmp_pa
             assert ours[name] == pytest.approx(theirs[name], rel=2e-2), name
     assert rows(two)[0]["knn_top1"] == rows(one)[0]["knn_top1"]
     assert checkpoint.load(two / "last.pt")["method"].keys() == checkpoint.load(one / "last.pt")["method"].keys()
+    whole = rows(two)
+    shutil.copy(two / "epoch_0001.pt", two / "last.pt")  # as if it had stopped after the first of two epochs
     again = subprocess.run([*torchrun, "pretrain", str(two), "--resume"], capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
-    assert rows(two)[-1]["step"] == 6
+    assert again.stdout.count("continues from step 3 of 6") == 1
+    for ours, theirs in zip(rows(two), whole, strict=True):
+        assert ours["step"] == theirs["step"]
+        assert ours.get("loss") == theirs.get("loss")
 
 
 def run_processes(args_of_each):

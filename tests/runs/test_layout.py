@@ -10,7 +10,11 @@ from scfs.runs.layout import commit_of, metrics_lines
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_the_commit_of_a_checkout(tmp_path):
+def test_the_commit_of_a_checkout(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("GIT_")]:  # as in a hook
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     assert commit_of(tmp_path / "none") == ""
     git = ["git", "-C", str(tmp_path), "-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
     (tmp_path / "file").write_text("one")

@@ -13,6 +13,7 @@ from scfs.data.scene_source import SceneSource
 from scfs.data.sources import open_annotated
 from scfs.errors import UserError
 from scfs.evaluate.detect.detections import encode_masks
+from scfs.evaluate.detect.learner import DetectorLearner
 from scfs.evaluate.detect.plan import resolve_spec
 from scfs.evaluate.detect.settings import Detect
 from scfs.evaluate.detect.training import plan_training
@@ -105,9 +106,10 @@ def test_a_run_becomes_a_detector_whose_backbone_every_command_takes(scfs, train
         assert code == 0, err
 
 
-def test_a_stopped_training_resumes_bit_for_bit(scfs, coco_scenes, tmp_path, monkeypatch):
-    command = ("detect", "random:resnet10_half", *SCENES, "--accumulate", 2)
+def test_a_stopped_training_resumes_bit_for_bit(scfs, coco_scenes, tmp_path, monkeypatch, steps_of):
+    command, steps = ("detect", "random:resnet10_half", *SCENES, "--accumulate", 2), steps_of(DetectorLearner)
     assert scfs(*command, "--out", tmp_path / "whole")[0] == 0
+    steps_of_whole = [*steps]
     with monkeypatch.context() as patch:
         patch.setattr(loop, "Interrupt", Stopping)
         code, _, err = scfs(*command, "--out", tmp_path / "parts")
@@ -115,7 +117,9 @@ def test_a_stopped_training_resumes_bit_for_bit(scfs, coco_scenes, tmp_path, mon
     other_classes = ("--data", f"coco:{coco_scenes}", *QUICK, "--accumulate", 2, "--out", tmp_path / "parts")
     code, _, err = scfs("detect", "random:resnet10_half", *other_classes)
     assert (code, "does not hold the same unfinished work" in err) == (2, True)
+    steps.clear()
     assert scfs(*command, "--out", tmp_path / "parts")[0] == 0
+    assert steps == steps_of_whole[2:] != []
     whole, parts = (
         torch.load(tmp_path / name / "last.pt", weights_only=True)["detector"]["tensors"] for name in ("whole", "parts")
     )
