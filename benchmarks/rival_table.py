@@ -11,6 +11,7 @@ from rival_settings import RIVAL_VIEWS
 
 from scfs.markdown import markdown_table
 
+TICKS = (2.5, 5, 10, 20, 30, 60, 90)  # minutes
 PLOTTED = ("scfs", "dino", "dino-multilayer", *RIVAL_VIEWS)
 
 
@@ -117,7 +118,9 @@ def plot(records: list[Record], path: Path) -> None:
             style = {"color": f"C{number}", "lw": 2.5 if method == "scfs" else 1.2, "markevery": [-1]}
             label = method if budget == min(r["minutes"] for r in runs) else None
             axes.plot(minutes, [100 * value for value in knn], marker="o", label=label, **style)
-    axes.set(xlabel="processor minutes on one core", ylabel="k-NN top-1 %, 96 px", title="Imagenette", xlim=(0, None))
+    axes.set(xlabel="processor minutes on one core", ylabel="k-NN top-1 %, 96 px", title="Imagenette", xscale="log")
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axes.set_xticks([], minor=True)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, ncols=2)
     figure.savefig(path, dpi=120)
