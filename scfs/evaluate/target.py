@@ -9,6 +9,7 @@ from rich.console import Console
 from torch import nn
 
 from scfs.backbones import Backbone, Loaded, fingerprint, load_backbone
+from scfs.data.locations import absolute_path, absolute_source
 from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
 from scfs.evaluate.features import Extracted, extract_with_progress
@@ -38,7 +39,14 @@ class EvalTarget:
         return self.train.classes
 
     def resolved(self, settings: Target) -> dict[str, Any]:
-        """The settings and what they resolved to: weights, size, numbers of images. If equal, the work is the same."""
+        """The settings and what they resolved to: weights, size, numbers of images. If equal, the work is the same.
+
+        Paths are absolute, so that what is recorded holds in any working directory.
+        """
+        given = settings.model_dump(mode="json")
+        paths = {"data": absolute_source(settings.data)}
+        if "classes" in given:
+            paths["classes"] = absolute_path(given["classes"])
         resolved = {
             "target": self.target,
             "weights": fingerprint(self.backbone),
@@ -47,7 +55,7 @@ class EvalTarget:
             "val_images": len(self.val),
             "class_names": digest_of(self.classes),
         }
-        return settings.model_dump(mode="json") | resolved
+        return given | paths | resolved
 
     def result(
         self,

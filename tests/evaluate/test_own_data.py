@@ -134,3 +134,18 @@ def test_images_that_are_gone_ask_for_data(scfs, photos, run_on, tmp_path):
     assert code == 2
     assert f"where the images of {run} were; give labelled images with --data" in err
     assert err.count("\n") == 1
+
+
+def test_relative_paths_are_recorded_for_any_working_directory(scfs, photos, run_on, tmp_path, monkeypatch):
+    run = run_on(photos)
+    (photos.parent / "classes.txt").write_text("cats\ndogs\n", encoding="utf-8")
+    monkeypatch.chdir(photos.parent)
+    given = ("--data", photos.name, "--classes", "classes.txt", "--workers", 0)
+    assert scfs("knn", run, *given, *QUICK["knn"])[0] == 0
+    assert scfs("finetune", run, *given, *QUICK["finetune"])[0] == 0
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert {result.data for result in read_results(run)} == {str(photos)}
+    code, out, err = scfs("knn", run / "finetune", "--workers", 0, *QUICK["knn"])
+    assert (code, err) == (0, "")
+    assert f"using the run's own images, {photos}." in out
