@@ -34,8 +34,8 @@ class Evaluation(Target):
 class Predict(Settings):
     """How a trained classifier or detector is applied."""
 
-    network: Literal["teacher", "student"] = Field("teacher", description="network of a run to use")
-    batch_size: Positive = Field(128, description="images per forward pass")
+    network: Literal["teacher", "student"] = Field("teacher", description="network of a run to use (classifiers only)")
+    batch_size: Positive = Field(128, description="images per forward pass (classifiers only)")
     workers: Count | Auto = Field("auto", description="data loader workers; auto: as in pre-training")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if available")
     show: Count = Field(8, description="images to draw beside a detector's OUT.json, with what was found in them")

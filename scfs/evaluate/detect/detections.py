@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -28,8 +28,8 @@ class Detections:
         return len(self.boxes)
 
 
-def encode_masks(masks: NDArray[np.bool_]) -> tuple[Rle, ...]:
-    """Masks (N, H, W) as RLE."""
+def encode_masks(masks: Iterable[NDArray[np.bool_]]) -> tuple[Rle, ...]:
+    """Masks, N of (H, W), as RLE."""
     from faster_coco_eval.core import mask as coco_masks  # needs an extra
 
     # One by one: the encoder wants columns, and turning a single mask stays in the processor's cache.

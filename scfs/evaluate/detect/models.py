@@ -17,6 +17,7 @@ from scfs.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 ANCHOR_SIDES, ANCHOR_RATIOS = (32, 64, 128, 256, 512), (0.5, 1.0, 2.0)
 PYRAMID = ["0", "1", "2", "3"]  # maps that regions are pooled from
+REGION_MASKS = "region_masks"  # (N, 1, M, M) probabilities in each box
 BOX_SIDE, MASK_SIDE, C4_SIDE = 7, 14, 14  # of the map of a region
 
 
@@ -41,7 +42,7 @@ def build_detector(backbone: Backbone, spec: DetectorSpec) -> FasterRCNN:
     """A detector with a copy of the backbone; its other weights are random.
 
     In training mode it takes images (3, H, W), floats from 0 to 1, and targets, and returns losses by name; in
-    evaluation mode it returns boxes, labels (0 is the background), scores and masks.
+    evaluation mode it returns boxes, labels (0 is the background), scores and, under `REGION_MASKS`, masks of boxes.
     """
     build = _c4 if spec.name == "faster-rcnn-c4" else _pyramid
     options: dict[str, Any] = {
@@ -56,6 +57,7 @@ def build_detector(backbone: Backbone, spec: DetectorSpec) -> FasterRCNN:
     for module in (detector.rpn.head, detector.roi_heads.box_predictor, detector.roi_heads.mask_predictor):
         if module is not None:
             module.register_forward_hook(_as_float32)
+    detector.roi_heads.register_forward_hook(_keep_region_masks)
     return detector
 
 
@@ -100,6 +102,15 @@ def _as_float32(module: nn.Module, args: Any, output: Any) -> Any:
     if isinstance(output, Tensor):
         return output.float()
     return tuple(_as_float32(module, args, each) for each in output)
+
+
+def _keep_region_masks(_: nn.Module, __: Any, output: Any) -> Any:
+    """A hook: torchvision would paste all masks of an image at once, 5 GB of them for 100 objects of 12 megapixels."""
+    detections, losses = output
+    for each in detections:
+        if "masks" in each:
+            each[REGION_MASKS] = each.pop("masks")
+    return detections, losses
 
 
 def backbone_state(detector: FasterRCNN) -> dict[str, Tensor]:

@@ -31,6 +31,12 @@ def predict_objects(folder: Path, images: str, out: Path | None, settings: Predi
     """
     if out is not None and out.suffix != ".json":
         raise UserError(f"A detector's predictions are JSON in COCO's format; name the file .json, not {out}.")
+    for name in ("network", "batch_size"):
+        if (given := getattr(settings, name)) != Predict.model_fields[name].default:
+            raise UserError(
+                f"--{name} {given} has no effect on a detector, which is a single network and takes one image at a "
+                "time; omit it."
+            )
     picture = None if out is None or not settings.show else out.with_suffix(".png")
     for path in (out, picture):
         if path is not None:

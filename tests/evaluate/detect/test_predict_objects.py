@@ -97,3 +97,10 @@ def test_an_unfinished_detector_is_named(scfs, detector, photos):
 def test_results_are_json(detector):
     [entry] = json.loads((detector / "results.json").read_text())
     assert set(entry["details"]) == {"box", "mask"}
+
+
+@pytest.mark.parametrize("flags", [("--network", "student"), ("--batch_size", 4)])
+def test_settings_of_classifiers_are_refused(scfs, detector, photos, flags):
+    code, _, err = scfs("predict", detector, photos, *flags)
+    assert code == 2
+    assert err.startswith(f"scfs: {flags[0]} {flags[1]} has no effect on a detector")
