@@ -13,6 +13,10 @@ SIZES = {"imagenette": 96, "pets": 84, "scenes": 96}  # of the scored views
 CHANGED = tuple(f"scfs, {name}" for name in CHANGES)
 METHODS = (*(name for name in OURS if name not in CHANGED), *RIVAL_VIEWS)
 RECORDS = Path(__file__).parent / "records" / "rivals.jsonl"
+BATCH_SIZE = 256  # of every method
+# A budget is processor time on the machine of the first runs: those on faster machines are no longer.
+REFERENCE_SECONDS = 1.25  # of a step of scfs there
+RATIOS = Path(__file__).parent / "records" / "step_ratios.json"  # of other methods' steps to it: `rivals.py time`
 Record = dict[str, Any]
 
 
@@ -37,6 +41,14 @@ PLAN = [  # most important first
     *(Planned("imagenette", 30, method, seed) for method in SEEDED for seed in (1, 2)),
     *(Planned(data, 30, method, 0) for data in SIZES for method in COMPARED),
 ]
+
+
+def reference_seconds(method: str) -> float:
+    """Processor time of a step of a method and its data on the reference core."""
+    ratios = {"scfs": 1.0, **json.loads(RATIOS.read_text())}
+    if method not in ratios:
+        raise SystemExit(f"The steps of '{method}' have not been timed: python benchmarks/rivals.py time --help")
+    return REFERENCE_SECONDS * ratios[method]
 
 
 def read_records(path: Path) -> list[Record]:

@@ -78,5 +78,5 @@ def settings_of(name: str) -> str:
         return digest_of(RIVAL_VIEWS[name])
     recipe, changes = OURS[name]
     config = check(Config, read_toml(recipe), changes)
-    free = {"run": True, "data": True, "optim": {"epochs"}}
+    free = {"run": True, "data": True, "optim": {"epochs", "backbone_lr_scale"}}  # the last: 1 without initial weights
     return digest_of(config.model_dump(mode="json", exclude=free, exclude_defaults=True))

@@ -32,7 +32,8 @@ def table(args: argparse.Namespace) -> None:
             if runs:
                 rows.append((statistics.mean(r["knn"] for r in runs), method, runs))
         for _, method, runs in sorted(rows, key=lambda row: -row[0]):
-            took, epochs = (statistics.mean(r[name] for r in runs) for name in ("processor_minutes", "epochs"))
+            took = statistics.mean(r.get("reference_minutes", r["processor_minutes"]) for r in runs)
+            epochs = statistics.mean(r["epochs"] for r in runs)
             cells = [shown(runs, "knn"), shown(runs, "linear"), f"{took:.1f}", f"{epochs:.0f}"]
             lines.append([data, f"{minutes:g}", method, *cells, str(len(runs))])
     head = ("data", "budget", "method", "k-NN %", "linear %", "minutes", "epochs", "seeds")

@@ -2,19 +2,19 @@
 
 import fcntl
 import json
-import statistics
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
 from rival_methods import CPU, LightlyRun, OurRun, make_run
-from rival_records import Record, name_of, read_records, same_work
+from rival_records import BATCH_SIZE, Record, name_of, read_records, reference_seconds, same_work
 
 import scfs
 from scfs.backbones import Backbone
+from scfs.bench.timing import interleaved
 from scfs.data.loader import StepSampler, ViewDataset, view_loader
 from scfs.data.selection import every_fifth
 from scfs.data.sources import Source, open_labelled
@@ -28,28 +28,33 @@ from scfs.evaluate.linear.settings import Linear
 from scfs.method.losses import spread
 from scfs.runs.layout import commit_of
 from scfs.runs.metric import by_name
+from scfs.view_batch import ViewBatch
 
 FRACTIONS = (0.25, 0.5, 0.75)  # of a run, after which it is scored by k-NN, as at the end
-CALIBRATION_STEPS = 12
+TIMED_ROUNDS, TIMED_EPOCHS = 12, 10
 SAVE_MINUTES = 2.0
 
 
-def batches(run: LightlyRun | OurRun, source: Source, seed: int, first_step: int, epochs: int) -> Any:
+def batches(run: LightlyRun | OurRun, source: Source, seed: int, first_step: int, epochs: int) -> Iterator[ViewBatch]:
     dataset = ViewDataset(source, MultiCrop(**run.crops), seed)
     sampler = StepSampler(len(source), run.batch_size, epochs, seed=seed, start_step=first_step)
     return (micro_batches[0].views for micro_batches in view_loader(dataset, sampler, workers=0, pin=False))
 
 
-def processor_seconds_per_step(work: Record, source: Source) -> tuple[float, int]:
-    """The median over some steps of a discarded run, and the number of steps per epoch."""
-    run = prepared(work, len(source), epochs=10)
-    steps_per_epoch, times = len(source) // run.batch_size, []
-    loader, mark = batches(run, source, 0, 0, 10), time.process_time()
-    for step in range(CALIBRATION_STEPS):
-        run.step(next(loader), step, steps_per_epoch)
-        times.append(time.process_time() - mark)
-        mark = time.process_time()
-    return statistics.median(times[2:]), steps_per_epoch
+def step_ratios(methods: Sequence[str], data: str, precision: str) -> dict[str, float]:
+    """Processor time of a step of each method and its data, relative to scfs; the methods take turns."""
+    source, _ = open_labelled(data)
+    steps_per_epoch = len(source) // BATCH_SIZE
+    jobs: dict[str, Callable[[int], object]] = {}
+    for method in ("scfs", *methods):
+        run = make_run(method, num_images=len(source), epochs=TIMED_EPOCHS, lr_factor=1.0, precision=precision)
+        jobs[method] = _step_of(run, batches(run, source, 0, 0, TIMED_EPOCHS), steps_per_epoch)
+    seconds = interleaved(jobs, TIMED_ROUNDS, clock=time.process_time)
+    return {method: round(seconds[method] / seconds["scfs"], 3) for method in methods}
+
+
+def _step_of(run: LightlyRun | OurRun, loader: Iterator[ViewBatch], steps_per_epoch: int) -> Callable[[int], object]:
+    return lambda turn: run.step(next(loader), turn, steps_per_epoch)
 
 
 def prepared(work: Record, num_images: int, epochs: int) -> LightlyRun | OurRun:
@@ -59,19 +64,18 @@ def prepared(work: Record, num_images: int, epochs: int) -> LightlyRun | OurRun:
 
 
 def train(work: Record, train_source: Source, val_source: Source, state: Path) -> tuple[Backbone, Record]:
-    """Train for the given processor time; returns the backbone to score, and the record so far."""
+    """Train for the given time of the reference core; returns the backbone to score, and the record so far."""
     saved = torch.load(state, weights_only=False) if state.exists() else None
-    if saved is None:
-        seconds, steps_per_epoch = processor_seconds_per_step(work, train_source)
-        epochs = max(1, round(work["minutes"] * 60 / seconds / steps_per_epoch))
-        saved = {"step": 0, "seconds": 0.0, "epochs": epochs, "scores": [], "commits": []}
-    epochs, done, spent = saved["epochs"], saved["step"], saved["seconds"]
+    steps_per_epoch = len(train_source) // BATCH_SIZE
+    reference = reference_seconds(work["method"])
+    epochs = max(1, round(work["minutes"] * 60 / reference / steps_per_epoch))
+    saved = saved or {"step": 0, "seconds": 0.0, "scores": [], "commits": []}
+    done, spent = saved["step"], saved["seconds"]
     # Of the start and of each resumption with other code; HEAD may have moved by the end of the run.
     commits = [*dict.fromkeys([*saved["commits"], commit_of(Path(scfs.__file__).parents[1])])]
     run = prepared(work, len(train_source), epochs)
     if "run" in saved:
         run.load_state_dict(saved["run"])
-    steps_per_epoch = len(train_source) // run.batch_size
     total, scores, saved_at = epochs * steps_per_epoch, saved["scores"], spent
     due = {round(fraction * total) for fraction in FRACTIONS}
     mark = time.process_time()
@@ -79,17 +83,19 @@ def train(work: Record, train_source: Source, val_source: Source, state: Path) -
         run.step(batch, done, steps_per_epoch)
         done, spent, mark = done + 1, spent + time.process_time() - mark, time.process_time()
         if done in due:
-            scores.append({"minutes": spent / 60, **score(run.backbone, train_source, val_source, work)})
+            scores.append({"minutes": done * reference / 60, **score(run.backbone, train_source, val_source, work)})
         if spent - saved_at > SAVE_MINUTES * 60 and done < total:
             saved_at, part = spent, state.with_suffix(".part")
-            content = {"step": done, "seconds": spent, "epochs": epochs, "scores": scores, "commits": commits}
+            content = {"step": done, "seconds": spent, "scores": scores, "commits": commits}
             torch.save({**content, "run": run.state_dict()}, part)
             part.replace(state)
         mark = time.process_time()
-    scores.append({"minutes": spent / 60, **score(run.backbone, train_source, val_source, work)})
+    minutes = total * reference / 60
+    scores.append({"minutes": minutes, **score(run.backbone, train_source, val_source, work)})
     return run.backbone, {
         "epochs": epochs,
-        "batch_size": run.batch_size,
+        "batch_size": BATCH_SIZE,
+        "reference_minutes": minutes,
         "processor_minutes": spent / 60,
         "scores": scores,
         "commit": ", ".join(commits),

@@ -1,5 +1,6 @@
 """How much is learned per minute on one core? This package's method compared with common alternatives.
 
+    python benchmarks/rivals.py time --data FOLDER                                          # steps, methods in turn
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 1.5 --choose         # learning rates
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 10 --seeds 0 1 2
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --changes          # the effect of each choice
@@ -7,8 +8,9 @@
     python benchmarks/rivals.py table --plot docs/rivals.png
 
 Every method gets the same photos, backbone (resnet10_half), rendering of views, precision and *processor time* on one
-thread: data loading counts, evaluation does not. The number of epochs is what should fit, estimated from the first
-steps; schedules end with the last epoch, and the table has the time it really took. Learning rates are chosen on every
+thread: data loading counts, evaluation does not. The number of epochs is what fits into the budget by the steps that
+`time` measures: all methods in turn, so that only their ratios matter. Minutes are those of the machine of the first
+runs; the runs of other machines get the same number of epochs. Learning rates are chosen on every
 fifth train photo, among a third, once, three and nine times the published one. That is less tuning than our own recipe
 had, whose settings were chosen on the same held-out photos; `dino` is the same without terms at the layers,
 and `dino-no-multicrop` without local views too: SimCLR's objective with our optimizer.
@@ -19,11 +21,24 @@ records, each on its own core. Needs lightly: pip install --no-deps -r benchmark
 
 import argparse
 import itertools
+import json
 from pathlib import Path
 
 import cv2
 import torch
-from rival_records import FACTORS, METHODS, PLAN, RECORDS, SIZES, Planned, best_factor, read_records
+from rival_records import (
+    CHANGED,
+    COMPARED,
+    FACTORS,
+    METHODS,
+    PLAN,
+    RATIOS,
+    RECORDS,
+    SIZES,
+    Planned,
+    best_factor,
+    read_records,
+)
 from rival_settings import CHANGES, settings_of
 from rival_table import table
 
@@ -35,10 +50,7 @@ def run_all(args: argparse.Namespace) -> None:
     """Train and score what the flags ask for and the records do not have."""
     from rival_training import do  # needs lightly, the table does not
 
-    torch.set_num_threads(1)
-    cv2.setNumThreads(0)
-    keep_freed_memory()
-    precision = args.precision or ("bfloat16" if has_native_bfloat16(torch.device("cpu")) else "float32")
+    precision = chosen_precision(args)
     sources = dict(data_named(each) for each in args.data)
     for data, minutes, method, seed in PLAN if args.planned else asked_for(args, [*sources]):
         if data not in sources:
@@ -50,6 +62,25 @@ def run_all(args: argparse.Namespace) -> None:
             work = {"data": data, "method": method, "minutes": minutes, "seed": seed, "held_out": held_out}
             work |= {"lr_factor": factor, "precision": precision, "size": SIZES[data]}
             do({**work, "settings": settings_of(method)}, sources[data], args.folder, args.records)
+
+
+def time_all(args: argparse.Namespace) -> None:
+    """Time the steps of methods and keep their ratios to scfs."""
+    from rival_training import step_ratios
+
+    known = json.loads(RATIOS.read_text()) if RATIOS.exists() else {}
+    others = [method for method in args.methods if method != "scfs"]
+    ratios = known | step_ratios(others, args.data, chosen_precision(args))
+    RATIOS.write_text(json.dumps(dict(sorted(ratios.items())), indent=1) + "\n")
+    print(RATIOS.read_text())
+
+
+def chosen_precision(args: argparse.Namespace) -> str:
+    """The precision that is asked for or suits this CPU; also sets up a single thread."""
+    torch.set_num_threads(1)
+    cv2.setNumThreads(0)
+    keep_freed_memory()
+    return args.precision or ("bfloat16" if has_native_bfloat16(torch.device("cpu")) else "float32")
 
 
 def data_named(text: str) -> tuple[str, str]:
@@ -84,10 +115,15 @@ def main() -> None:
         metavar="NAME",
         help=f"change settings of scfs, on held-out train photos; without names, each of: {', '.join(CHANGES)}",
     )
-    runner.add_argument(
-        "--precision", choices=["float32", "bfloat16"], help="default: bfloat16 if the CPU supports it natively"
-    )
     runner.set_defaults(job=run_all)
+    timer = commands.add_parser("time", help="time the steps of the methods in turn; the ratios set numbers of epochs")
+    timer.add_argument("--data", required=True, help="a folder of labelled photos")
+    timer.add_argument("--methods", nargs="+", choices=[*METHODS, *CHANGED], default=COMPARED)
+    timer.set_defaults(job=time_all)
+    for each in (runner, timer):
+        each.add_argument(
+            "--precision", choices=["float32", "bfloat16"], help="default: bfloat16 if the CPU supports it natively"
+        )
     writer = commands.add_parser("table", help="print the table")
     writer.add_argument("--precision", choices=["float32", "bfloat16"], default="bfloat16", help="of the runs")
     writer.add_argument("--plot", type=Path, help="file for the plot")

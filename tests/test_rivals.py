@@ -77,3 +77,12 @@ def test_the_table_needs_no_other_library(records, monkeypatch, capsys):
     done = [{"data": p.data, "minutes": p.minutes, "method": p.method, "seed": p.seed} for p in records.PLAN]
     assert rival_table.missing(done) == ""
     assert rival_table.missing(done[1:]) == f"{done[0]['data']} {done[0]['minutes']:g} min: {done[0]['method']}"
+
+
+def test_budgets_do_not_depend_on_the_machine(records):
+    """Every planned run has as many epochs as its method's steps allow, and every method has been timed."""
+    assert records.reference_seconds("scfs") == records.REFERENCE_SECONDS
+    seconds = {method: records.reference_seconds(method) for method in records.COMPARED}
+    assert seconds["simclr"] < seconds["dino"] < seconds["scfs"] < seconds["lightly-dino"]
+    with pytest.raises(SystemExit, match=r"rivals.py time"):
+        records.reference_seconds("scfs, batch 128")
