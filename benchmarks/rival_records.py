@@ -14,7 +14,7 @@ CHANGED = tuple(f"scfs, {name}" for name in CHANGES)
 METHODS = (*(name for name in OURS if name not in CHANGED), *RIVAL_VIEWS)
 RECORDS = Path(__file__).parent / "records" / "rivals.jsonl"
 BATCH_SIZE = 256  # of every method
-# A budget is processor time on the machine of the first runs: those on faster machines are no longer.
+# A budget is CPU time on the machine of the first runs: those on faster machines are no longer.
 REFERENCE_SECONDS = 1.25  # of a step of scfs there
 RATIOS = Path(__file__).parent / "records" / "step_ratios.json"  # of other methods' steps to it: `rivals.py time`
 Record = dict[str, Any]

@@ -105,7 +105,7 @@ def shown(runs: list[Record], score: str) -> str:
 
 
 def plot(records: list[Record], path: Path) -> None:
-    """k-NN on Imagenette during runs of every budget, against processor minutes; a run ends with a dot."""
+    """k-NN on Imagenette during runs of every budget, against CPU minutes; a run ends with a dot."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
     for number, method in enumerate(PLOTTED):
@@ -119,7 +119,7 @@ def plot(records: list[Record], path: Path) -> None:
             style = {"color": f"C{number}", "lw": 2.5 if method == "scfs" else 1.2, "markevery": [-1]}
             label = method if budget == min(r["minutes"] for r in runs) else None
             axes.plot(minutes, [100 * value for value in knn], marker="o", label=label, **style)
-    axes.set(xlabel="processor minutes on one core", ylabel="k-NN top-1 %, 96 px", title="Imagenette", xscale="log")
+    axes.set(xlabel="CPU minutes on one core", ylabel="k-NN top-1 %, 96 px", title="Imagenette", xscale="log")
     axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
     axes.set_xticks([], minor=True)
     axes.grid(alpha=0.3)

@@ -1,4 +1,4 @@
-"""One run of rivals.py: trained for its processor time, scored, recorded."""
+"""One run of rivals.py: trained for its CPU time, scored, recorded."""
 
 import fcntl
 import json

@@ -7,7 +7,7 @@
     python benchmarks/rivals.py run --data imagenette=FOLDER pets=FOLDER scenes --planned   # all of the table: a day
     python benchmarks/rivals.py table --plot docs/rivals.png
 
-Every method gets the same photos, backbone (resnet10_half), rendering of views, precision and *processor time* on one
+Every method gets the same photos, backbone (resnet10_half), rendering of views, precision and *CPU time* on one
 thread: data loading counts, evaluation does not. The number of epochs is what fits into the budget by the steps that
 `time` measures: all methods in turn, so that only their ratios matter. Minutes are those of the machine of the first
 runs; the runs of other machines get the same number of epochs. Learning rates are chosen on every

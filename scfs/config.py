@@ -199,6 +199,9 @@ class OptimSettings(Settings):
         description="arithmetic; half precision by autocast; auto: bfloat16 where it is native",
     )
     lr: Annotated[float, Field(gt=0)] = Field(0.1, description="peak learning rate for a batch of 256, scaled linearly")
+    backbone_lr_scale: Annotated[float, Field(gt=0, le=1)] | Auto = Field(
+        1.0, description="learning rate of the backbone relative to that of the heads; auto: lower with backbone.init"
+    )
     # Differs from the paper: the paper gives neither a final rate nor clipping; these are the released code's.
     final_lr: Annotated[float, Field(ge=0)] = Field(0.0048, description="final learning rate, not scaled")
     warmup_epochs: Annotated[float, Field(ge=0)] | Auto = Field(10, description="epochs of linear warm-up")

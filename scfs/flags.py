@@ -202,7 +202,7 @@ def _takes_many(annotation: Any) -> bool:
 
 def _metavar(annotation: Any) -> str:
     """For example INT|{auto}."""
-    return "|".join(_form(part) for part in _alternatives(annotation))
+    return "|".join(_form(part) for part in _alternatives(annotation) if part is not type(None))
 
 
 def _form(part: Any) -> str:

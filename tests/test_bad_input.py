@@ -38,6 +38,10 @@ def refused(answer, *parts):
         (["--seed", "1", "--seed", "2"], ["'seed' is given twice"]),
         (["stray"], ["Unexpected 'stray'"]),
         (["--views.num_local_views", "0"], ["'scfs' needs local views", "num_local_views is 0"]),
+        (
+            ["--method.contrast", "dino-no-multicrop", "--views.num_local_views", "3"],
+            ["views.num_local_views 3 has no effect", "'dino-no-multicrop' has no local views"],
+        ),
         (["--method.contrast", "dino", "--method.data_term", "false"], ["data_term = false leaves no loss"]),
         (["--method.data_term", "false", "--backbone.layers", "layer2"], ["add 'layer4' to backbone.layers"]),
         (["--method.data_term", "false", "--backbone.name", "efficientnet_b0"], ["never train 'net.conv_head.weight'"]),

@@ -128,7 +128,7 @@ TABLES: Mapping[str, Callable[[Sequence[Config], Ablate], list[TableRow]]] = {
 def probe_blocks(backbone: str) -> int:
     """Last blocks whose class tokens a linear probe uses: one for a ViT-B or wider, four for a smaller ViT.
 
-    This is the paper's protocol (and DINO's); it has no effect on backbones without class tokens.
+    This is DINO's protocol (the paper gives none); it has no effect on backbones without class tokens.
     """
     network = _architecture(backbone)
     return 1 if _is_vit(network) and network.num_features >= VIT_BASE_WIDTH else 4

@@ -12,7 +12,7 @@ MIN_LIMIT = 2**26  # bytes; below that, nothing is worth refusing
 # Encoders write about 10 scans, and each may cost as much as decoding the whole image.
 MAX_SCANS = 64
 MAX_SCANNED = 16  # scans of an image with as many pixels as are allowed
-MAX_SECONDS = 60.0  # of processor time, so that a busy machine refuses no image that an idle one reads
+MAX_SECONDS = 60.0  # of CPU time, so that a busy machine refuses no image that an idle one reads
 
 CUT_SHORT = "the file is cut short"
 PNG_END = b"IEND\xaeB`\x82"

@@ -10,6 +10,7 @@ from scfs.training.precision import has_native_bfloat16
 # Differs from the paper: the paper's settings are for ImageNet; `auto` adapts to the number of images and steps.
 LONG_RUN_EPOCHS = 100  # from this length on, the paper's warm-ups fit
 MIN_SAVE_STEPS = 20  # between checkpoints, so that writing them takes little of the time
+INIT_LR_SCALE = 0.3  # of a backbone with initial weights: measured, docs/adapt.md
 MIN_BLURRED_SIZE = 128  # from this size of views on, the paper's blur leaves enough; measured only at 64 pixels
 
 
@@ -40,6 +41,7 @@ def resolve(
             *_method_choices(config, num_images, steps),
             *_view_choices(config),
             _warmup_choice(config),
+            _backbone_lr_choice(config),
             _precision_choice(device),
             *_run_choices(config, steps_per_epoch),
         )
@@ -114,6 +116,13 @@ def _warmup_choice(config: Config) -> Choice:
     if epochs >= LONG_RUN_EPOCHS:
         return Choice("optim.warmup_epochs", 10, "as in the paper")
     return Choice("optim.warmup_epochs", round(epochs / 10, 2), f"a tenth of {epochs} epochs; the paper has 10 of 200")
+
+
+def _backbone_lr_choice(config: Config) -> Choice:
+    if config.backbone.init:
+        reason = "with initial weights, so that random heads change them less"
+        return Choice("optim.backbone_lr_scale", INIT_LR_SCALE, reason)
+    return Choice("optim.backbone_lr_scale", 1.0, "no initial weights")
 
 
 def _run_choices(config: Config, steps_per_epoch: int) -> list[Choice]:

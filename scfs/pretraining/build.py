@@ -16,7 +16,7 @@ from scfs.method.scfs import SCFS
 from scfs.pretraining.step import PretrainLearner, schedule_at
 from scfs.training.convolution import use_gemm_weight_gradients
 from scfs.training.gradient_checkpointing import checkpoint_blocks
-from scfs.training.optim import build_optimizer
+from scfs.training.optim import OwnRate, build_optimizer
 from scfs.training.precision import Precision
 
 
@@ -134,7 +134,9 @@ def build_learner(config: Config, method: SCFS, device: torch.device, *, num_ima
     return PretrainLearner(
         method,
         parallel(method, device),
-        build_optimizer(optim.name, method.student),
+        build_optimizer(
+            optim.name, method.student, own_rate=OwnRate(method.student.backbone, float(optim.backbone_lr_scale))
+        ),
         Precision(optim.precision, device),
         lambda step: schedule_at(config, step, steps_per_epoch),
         clip=optim.clip,

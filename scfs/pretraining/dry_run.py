@@ -16,6 +16,7 @@ from scfs.data.sources import Source
 from scfs.data.unreadable import num_allowed, readable_image
 from scfs.data.views import MultiCrop
 from scfs.distributed import choose_device, num_cores, on_rank_zero, process_group
+from scfs.pretraining.ineffective import refuse_ineffective
 from scfs.pretraining.opening import environment_line, print_line, print_opening
 from scfs.pretraining.photo_size import large_photos
 from scfs.pretraining.prepare import PreparedRun, prepare
@@ -36,6 +37,7 @@ def preview(config: Config, *, name: str, changes: Sequence[Change], console: Co
 
     Returns the path of the picture, the only file written, in the system's temporary folder.
     """
+    refuse_ineffective(config, changes)
     device = choose_device(config.run.device)
     with process_group(device), cpu_setup(device, config.run.threads):
         run = prepare(config, device, console)

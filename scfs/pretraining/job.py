@@ -16,6 +16,7 @@ from scfs.data.unreadable import UnreadableImages
 from scfs.errors import UserError
 from scfs.pretraining.closing import print_next_commands, print_score
 from scfs.pretraining.health import Health
+from scfs.pretraining.ineffective import refuse_ineffective
 from scfs.pretraining.opening import environment_line, print_line, print_opening
 from scfs.pretraining.photo_size import large_photos
 from scfs.pretraining.prepare import PreparedRun, prepare
@@ -52,6 +53,7 @@ def pretrain(
     """
     if resume and config.run.folder == "auto":
         raise UserError("--resume needs a run folder: scfs pretrain RUN_FOLDER --resume, or set run.folder.")
+    refuse_ineffective(config, changes)
     start, device = time.perf_counter(), distributed.choose_device(config.run.device)
     with distributed.process_group(device), cpu_setup(device, config.run.threads), ExitStack() as stack:
         has_checkpoint = resume and checkpoint.exists(Path(config.run.folder) / layout.LAST)

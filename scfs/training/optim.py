@@ -1,25 +1,42 @@
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from timm.optim.lars import Lars
 from torch import Tensor, nn
 
 
-def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
-    """Two groups: weights, which decay, and biases and norms, which do not (as in DINO)."""
+class OwnRate(NamedTuple):
+    """A part of a network whose learning rate is this many times that of the rest."""
+
+    part: nn.Module
+    lr_scale: float
+
+
+def parameter_groups(module: nn.Module, own_rate: OwnRate | None = None) -> list[dict[str, Any]]:
+    """Two groups: weights, which decay, and biases and norms, which do not (as in DINO); two more for another rate."""
     trainable = [p for p in module.parameters() if p.requires_grad]
+    if own_rate is None or own_rate.lr_scale == 1:
+        return _by_decay(trainable)
+    inside = {*own_rate.part.parameters()}
+    part, rest = [p for p in trainable if p in inside], [p for p in trainable if p not in inside]
+    return [*_by_decay(rest), *({**group, "lr_scale": own_rate.lr_scale} for group in _by_decay(part))]
+
+
+def _by_decay(parameters: list[nn.Parameter]) -> list[dict[str, Any]]:
     return [
-        {"params": [p for p in trainable if p.ndim > 1], "decays": True},
-        {"params": [p for p in trainable if p.ndim <= 1], "decays": False, "weight_decay": 0.0},
+        {"params": [p for p in parameters if p.ndim > 1], "decays": True},
+        {"params": [p for p in parameters if p.ndim <= 1], "decays": False, "weight_decay": 0.0},
     ]
 
 
-def build_optimizer(name: str, module: nn.Module, *, nesterov: bool = False) -> torch.optim.Optimizer:
+def build_optimizer(
+    name: str, module: nn.Module, *, own_rate: OwnRate | None = None, nesterov: bool = False
+) -> torch.optim.Optimizer:
     """SGD, LARS or Muon with momentum 0.9, or AdamW; rate and decay are set before each step by `set_rates`.
 
     nesterov: for SGD's momentum.
     """
-    groups = parameter_groups(module)
+    groups = parameter_groups(module, own_rate)
     if name == "sgd":
         sgd = torch.optim.SGD(groups, lr=0.0, momentum=0.9, nesterov=nesterov, fused=True)
         for parameter in (p for group in groups for p in group["params"]):
@@ -42,8 +59,7 @@ def build_optimizer(name: str, module: nn.Module, *, nesterov: bool = False) -> 
     if name == "lars":
         # As in DINO, the rates of weights are adapted, whatever their decay is now, and those of biases and norms are
         # not; timm's default adapts a group only while it decays.
-        decaying, others = groups
-        return Lars([{**decaying, "always_adapt": True}, {**others, "always_adapt": False}], lr=0.0, momentum=0.9)
+        return Lars([{**group, "always_adapt": group["decays"]} for group in groups], lr=0.0, momentum=0.9)
     return torch.optim.AdamW(groups, lr=0.0, fused=True)
 
 
@@ -59,6 +75,6 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
 def set_rates(optimizer: torch.optim.Optimizer, *, lr: float, weight_decay: float) -> None:
     """The learning rate of every group, and the weight decay of those that decay."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("lr_scale", 1)
         if group["decays"]:
             group["weight_decay"] = weight_decay

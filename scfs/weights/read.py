@@ -157,7 +157,18 @@ def _own(path: Path, content: Mapping[str, Any], network: str) -> Stored:
     if found is None:
         raise UserError(f"{path} holds no backbone; give the checkpoint of a run, such as its {LAST}.")
     name, record = found
-    return Stored(path, record.tensors, f"scfs ({name})", record.name, record.layers or None, record.size)
+    format = f"scfs ({name}{_unfinished(content)})"
+    return Stored(path, record.tensors, format, record.name, record.layers or None, record.size)
+
+
+def _unfinished(content: Mapping[str, Any]) -> str:
+    """How far pre-training had come, if it was not finished: its rates had not fallen yet, and scores are lower."""
+    try:
+        optim, step = content["settings"]["optim"], int(content["step"])
+        total = int(optim["epochs"]) * (int(content["images"]) // int(optim["batch_size"]))
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):  # not of pre-training
+        return ""
+    return f", after {step} of {total} steps" if step < total else ""
 
 
 def _check_record(record: BackboneRecord) -> None:

@@ -17,6 +17,7 @@ from scfs.pretraining.build import build_method
 from scfs.pretraining.prepare import prepare
 from scfs.pretraining.step import PretrainLearner, schedule_at
 from scfs.runs import checkpoint
+from scfs.weights.read import read_weights
 
 CONTRASTS = ["dino-no-multicrop", "dino", "dino-multilayer", "scfs", "roi-crop", "scfs-no-multicrop"]
 
@@ -91,6 +92,7 @@ def interrupt_during(step, monkeypatch):
             "method__out_dim": "auto",
             "method__search_head": "pooled",
             "optim__name": "muon",
+            "optim__backbone_lr_scale": 0.3,
             "optim__precision": "bfloat16",
         },
     ],
@@ -104,6 +106,8 @@ def test_resume_is_bit_for_bit(tiny, tmp_path, monkeypatch, steps_of, flags):
             train(config, tmp_path, "stopped")
     stopped = tmp_path / "stopped"
     assert checkpoint.load(stopped / "last.pt")["step"] == 4
+    formats = [read_weights(str(run)).format for run in (stopped, whole)]
+    assert formats == ["scfs (teacher, after 4 of 6 steps)", "scfs (teacher)"]
     with (stopped / "metrics.jsonl").open("a") as file:  # what a crash after the checkpoint leaves
         file.write('{"step": 5, "loss": 0.0}\n{"step": 6, "lo')
     steps = steps_of(PretrainLearner)

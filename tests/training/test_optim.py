@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from scfs.training.gradients import Gradients, check_finite
-from scfs.training.optim import build_optimizer, parameter_groups, set_rates
+from scfs.training.optim import OwnRate, build_optimizer, parameter_groups, set_rates
 
 
 def network():
@@ -29,6 +29,24 @@ def test_rates_reach_the_right_groups(name):
     optimizer.step()  # no gradient: only the decay moves anything
     for p, old in zip(net.parameters(), before, strict=True):
         torch.testing.assert_close(p.data, old * (0.95 if p.ndim > 1 else 1.0))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "muon", "lars"])
+def test_a_part_may_have_a_rate_of_its_own(name):
+    """It moves as the same part of a network trained at that rate, and the rest as without it."""
+    slow, fast, both = network(), network(), network()
+    optimizers = [build_optimizer(name, slow), build_optimizer(name, fast)]
+    optimizers.append(build_optimizer(name, both, own_rate=OwnRate(both[0], 0.25)))
+    for net, optimizer, lr in zip((slow, fast, both), optimizers, (0.025, 0.1, 0.1), strict=True):
+        torch.manual_seed(0)
+        for _ in range(3):
+            set_rates(optimizer, lr=lr, weight_decay=0.01)
+            for p in net.parameters():
+                p.grad = torch.randn_like(p)
+            optimizer.step()
+    for p, expected in zip(both.parameters(), [*slow[0].parameters(), *[*fast.parameters()][2:]], strict=True):
+        torch.testing.assert_close(p, expected)
+    assert not torch.allclose(slow[3].weight, fast[3].weight)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
