@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scfs import __version__
 from scfs.commands import COMMANDS, Argument, Command
-from scfs.errors import UserError, fixable, out_of_memory
+from scfs.errors import UserError, fixable, out_of_memory, out_of_shared_memory
 from scfs.printable import printable
 from scfs.process import own_process
 
@@ -69,6 +69,8 @@ def _refuse(sentence: str, *, quiet: bool = False) -> int:
 def _explain(error: Exception, args: list[str]) -> str | None:
     """The sentence about an error of the machine that the user can fix; None for any other."""
     if isinstance(error, OSError) and (sentence := fixable(error)) is not None:
+        return sentence
+    if (sentence := out_of_shared_memory(error)) is not None:
         return sentence
     if (problem := out_of_memory(error)) is None:
         return None

@@ -283,6 +283,11 @@ class Config(Settings):
             raise UserError(
                 f"backbone.layers is empty but contrast '{method.contrast}' works on search layers; name one."
             )
+        if self.run.compile and self.run.gradient_checkpointing:
+            raise UserError(
+                "run.compile and run.gradient_checkpointing do not work together: torch cannot compile blocks that are "
+                "computed again; omit one of them."
+            )
         contrasting = [name for name in method.objectives if name != "dino"]
         if contrasting and optim.batch_size // optim.accumulate < 2:
             raise UserError(

@@ -1,27 +1,30 @@
 """The only file that knows of process groups: everywhere else, one process and many run the same code."""
 
 import inspect
+import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from scfs.errors import UserError, fixable
 
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of Linux's control groups: microseconds, of so many
 TIMEOUT, DEFAULT_TIMEOUT = "SCFS_TIMEOUT", 600.0  # environment variable; seconds
+NO_TIMEOUT = timedelta(days=365)
 # How gloo puts it that another process ended or does not answer.
 LOST = re.compile(r"Timed out waiting|Connection (?:closed by|reset by) peer|Broken pipe|Socket Timeout", re.IGNORECASE)
 
 T = TypeVar("T")
-M = TypeVar("M", bound=nn.Module)
 
 
 def rank() -> int:
@@ -42,7 +45,16 @@ def local_world_size() -> int:
 def num_cores() -> int:
     """The number of cores for this process: those it may use, divided by the processes on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // local_world_size())
+    return max(1, min(cores, _core_quota()) // local_world_size())
+
+
+def _core_quota() -> int:
+    """The cores that a container may use at a time, rounded up (docker --cpus); on other systems no limit."""
+    try:
+        quota, period = CPU_QUOTA.read_text(encoding="ascii").split()
+        return max(1, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):  # there is no such file, or no limit in it: "max"
+        return sys.maxsize
 
 
 def is_rank_zero() -> bool:
@@ -107,6 +119,18 @@ def _timeout() -> timedelta:
         raise UserError(f"The environment variable {TIMEOUT} is '{given}'; give a number of seconds.") from None
 
 
+@contextmanager
+def waiting_for_all() -> Iterator[None]:
+    """At its end, wait for the other processes however long their work takes; collectives would time out.
+
+    Every process must enter it. It ends early if another process dies.
+    """
+    group = dist.new_group(backend="gloo", timeout=NO_TIMEOUT) if world_size() > 1 else None
+    yield
+    if group is not None:
+        dist.barrier(group)  # type: ignore[arg-type]  # every process is in it
+
+
 def sum_over_processes(tensors: Iterable[Tensor]) -> None:
     """Sum tensors of one type over all processes, in place, with a single all-reduce."""
     tensors = list(tensors)
@@ -125,6 +149,12 @@ def mean_over_processes(tensor: Tensor) -> Tensor:
     mean = tensor.detach().clone()
     dist.all_reduce(mean)
     return mean / world_size()
+
+
+def sum_with_gradient(value: Tensor) -> Tensor:
+    """The sum of a tensor over all processes, through which gradients flow back to each."""
+    total: Tensor = _Sum.apply(value)
+    return total
 
 
 def gather_images(values: Tensor) -> tuple[Tensor, int]:
@@ -240,73 +270,6 @@ def parallel(module: nn.Module, device: torch.device) -> nn.Module:
 def no_sync(module: nn.Module) -> AbstractContextManager[None]:
     """Within it, backward passes of a `parallel` module do not average gradients over processes."""
     return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
-
-
-def sync_batch_norms(module: M, device: torch.device) -> M:
-    """Make batch norms use the batches of all processes: torch's on GPUs, ours on CPUs, which torch's refuses."""
-    if world_size() == 1:
-        return module
-    if device.type == "cuda":
-        # torch's own would drop the activations inside timm's norms
-        from timm.layers.norm_act import convert_sync_batchnorm
-
-        converted: M = convert_sync_batchnorm(module)
-        return converted
-    for parent in list(module.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, _BatchNorm):
-                setattr(parent, name, CpuSyncBatchNorm.like(child))
-    return module
-
-
-class CpuSyncBatchNorm(_BatchNorm):
-    """Batch norm over the batches of all processes, for CPUs: `nn.SyncBatchNorm` works on GPUs only."""
-
-    @classmethod
-    def like(cls, norm: _BatchNorm) -> "CpuSyncBatchNorm":
-        """The same norm with the same parameters and statistics, synchronised."""
-        synchronised = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-        synchronised.__dict__.update(norm.__dict__)
-        return synchronised
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        if input.ndim < 2:
-            raise ValueError(f"batch norm needs a batch and channels, not shape {tuple(input.shape)}")
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(B, C, ...) -> (B, C, ...), normalised with the mean and variance over all processes.
-
-        timm's norms also apply their dropout and activation.
-        """
-        out = self._normalize(input) if self.training else super().forward(input)
-        for name in ("drop", "act"):
-            if name in self._modules:
-                out = getattr(self, name)(out)
-        return out
-
-    def _normalize(self, input: Tensor) -> Tensor:
-        axes = [axis for axis in range(input.ndim) if axis != 1]
-        shape = [1, -1] + [1] * (input.ndim - 2)
-        wide = input.to(torch.promote_types(input.dtype, torch.float32))  # half precision cannot hold large counts
-        count = wide.new_tensor([input.numel() / input.shape[1]])
-        total = _Sum.apply(torch.cat([wide.sum(axes), count]))
-        count = total[-1].detach()
-        mean = total[:-1] / count
-        centered = wide - mean.view(shape)
-        variance = _Sum.apply(centered.square().sum(axes)) / count
-        self._track(mean.detach(), (variance * count / (count - 1)).detach())
-        scale = torch.rsqrt(variance + self.eps)
-        scale = scale if self.weight is None else scale * self.weight
-        out = centered * scale.view(shape)
-        return (out if self.bias is None else out + self.bias.view(shape)).to(input.dtype)
-
-    def _track(self, mean: Tensor, variance: Tensor) -> None:
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
-            return  # they are not tracked
-        self.num_batches_tracked += 1
-        weight = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean, weight)
-        self.running_var.lerp_(variance, weight)
 
 
 class _Sum(torch.autograd.Function):

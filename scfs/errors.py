@@ -54,6 +54,19 @@ _MEMORY = re.compile(
 )
 
 
+_SHARED_MEMORY = re.compile(r"shared memory|bus error", re.IGNORECASE)
+
+
+def out_of_shared_memory(error: Exception) -> str | None:
+    """The sentence about shared memory that ran out, as in containers by default; None for any other error."""
+    if not isinstance(error, RuntimeError | OSError) or not _SHARED_MEMORY.search(str(error)):
+        return None
+    return (
+        "Shared memory (/dev/shm), in which data loader workers hand over batches, is too small; in a container, raise "
+        "it with --shm-size 8g or --ipc=host, or do without workers (data.workers = 0, or --workers 0)."
+    )
+
+
 def out_of_memory(error: Exception) -> str | None:
     """What went wrong if memory ran out, with the size that was asked for; None for any other error."""
     text = str(error)

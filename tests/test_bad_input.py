@@ -57,6 +57,7 @@ def refused(answer, *parts):
             ["--method.objective", "info-nce", "--method.out_dim", "auto", "--method.batch_norm", "true"],
             ["method.batch_norm", "'info-nce' always has batch norms", "omit it"],
         ),
+        (["--run.compile", "true", "--run.gradient_checkpointing", "true"], ["do not work together", "omit one"]),
         (["--method.targets", "student"], ["leaves objective dino without a teacher", "'info-nce'"]),
         (
             ["--method.objective=info-nce", "--method.out_dim=auto", "--method.targets=student", "--method.momentum=1"],

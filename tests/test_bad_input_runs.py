@@ -186,6 +186,14 @@ def test_out_of_memory(scfs, tiny_recipe, tmp_path, monkeypatch, error, size):
     assert refused(scfs("knn", "random:resnet10_half", "--data", "scenes:8,4"), "lower the batch size")
 
 
+def test_little_shared_memory(scfs, tiny_recipe, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)")
+
+    monkeypatch.setattr("scfs.pretraining.job.prepare", fail)
+    assert refused(scfs("pretrain", tiny_recipe), "Shared memory (/dev/shm)", "--shm-size")
+
+
 def test_other_errors_are_not_taken_for_memory(scfs, tiny_recipe, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("shapes differ")

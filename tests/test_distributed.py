@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from scfs.evaluate.sharding import usable_batch_size
 from scfs.pretraining.build import build_method
 from scfs.pretraining.step import PretrainLearner, schedule_at
 from scfs.recipe import check
+from scfs.training.batch_norm import sync_batch_norms
 from scfs.training.gradient_checkpointing import checkpoint_blocks
 from scfs.training.gradients import Gradients, check_finite
 from scfs.training.optim import build_optimizer
@@ -76,7 +78,7 @@ def learn(case: dict[str, object]) -> dict[str, torch.Tensor]:
     config = check(Config, TINY, case)
     torch.manual_seed(0)
     method = build_method(config).double()
-    method = distributed.sync_batch_norms(method, CPU).train()
+    method = sync_batch_norms(method, CPU).train()
     if config.run.gradient_checkpointing:
         assert checkpoint_blocks(method.student.backbone) == 4
     optimizer = build_optimizer(config.optim.name, method.student)
@@ -98,13 +100,18 @@ def learn(case: dict[str, object]) -> dict[str, torch.Tensor]:
     return {**method.state_dict(), "numbers": torch.tensor(numbers, dtype=torch.float64)}
 
 
-def as_process(rank: int, port: int, folder: str) -> None:
+def as_process(rank: int, ports: tuple[int, int], folder: str) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2")
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(ports[0]))
     torch.set_num_threads(1)
     with distributed.process_group(CPU):
         found = [learn(case) for case in CASES]
         found.append(helpers_of_two())
+    os.environ.update(MASTER_PORT=str(ports[1]), SCFS_TIMEOUT="2")
+    with distributed.process_group(CPU):
+        with distributed.waiting_for_all():
+            time.sleep(4 * rank)
+        found.append(distributed.sum_counts(1))
     torch.save(found, Path(folder) / f"{rank}.pt")
 
 
@@ -130,8 +137,8 @@ def helpers_of_two() -> dict[str, object]:
         parameter.grad = gradient
         check_finite({"loss": torch.tensor(loss)}, Gradients([("weight", parameter)]), step=3, remedy="stop")
 
-    norm = distributed.sync_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
-    half = distributed.sync_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
+    norm = sync_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
+    half = sync_batch_norms(nn.Sequential(nn.BatchNorm1d(2)), CPU)
     low_precision = half(torch.full((3, 2), 1.0 + distributed.rank(), dtype=torch.bfloat16))
     return {
         "half": (low_precision.dtype, low_precision.tolist(), half[0].running_mean.tolist()),
@@ -154,10 +161,11 @@ def helpers_of_two() -> dict[str, object]:
 def two(tmp_path_factory):
     """What each of two processes found, case by case."""
     folder = tmp_path_factory.mktemp("two")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(as_process, args=(port, str(folder)), nprocs=2)
+    with socket.socket() as free, socket.socket() as another:
+        for each in (free, another):
+            each.bind(("127.0.0.1", 0))
+        ports = (free.getsockname()[1], another.getsockname()[1])
+    mp.spawn(as_process, args=(ports, str(folder)), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 
@@ -172,7 +180,7 @@ def test_two_processes_equal_one(two, case):
 
 
 def test_small_functions_in_two_processes(two):
-    for sign, found in zip((-1, 1), (two[0][-1], two[1][-1]), strict=True):
+    for sign, found in zip((-1, 1), (two[0][-2], two[1][-2]), strict=True):
         dtype, values, mean = found["half"]
         assert dtype == torch.bfloat16
         assert np.allclose(values, sign, atol=1e-2)
@@ -192,6 +200,10 @@ def test_small_functions_in_two_processes(two):
         assert found["total"] == [2, 5]
         assert found["gather"] == [0, 1]
         assert np.allclose(found["eval"], 1, atol=1e-4)
+
+
+def test_processes_may_wait_longer_than_the_time_limit(two):
+    assert [found[-1] for found in two] == [[2], [2]]
 
 
 def test_blocks_in_a_plain_list_are_recomputed_too():

@@ -137,6 +137,18 @@ def test_transformers_and_convnexts_for_torchvision(ours, theirs):
     torch.testing.assert_close(theirs(images), ours(images))
 
 
+def test_a_vit_for_torchvision_has_the_size_of_its_views(tmp_path):
+    """torchvision builds it for one size of images, and compares shapes when it loads weights."""
+    saved(tmp_path / "last.pt", "vit_base_patch32_224", ("blocks.11",))
+    printed = str(export(str(tmp_path / "last.pt"), tmp_path / "backbone.pth"))
+    assert "torchvision.models.vit_b_32(image_size=64)" in printed
+    with torch.device("meta"):
+        theirs = torchvision.models.vit_b_32(image_size=64)
+    state = torch.load(tmp_path / "backbone.pth")
+    known = {name: value.shape for name, value in theirs.state_dict().items() if not name.startswith("heads.")}
+    assert {name: value.shape for name, value in state.items()} == known
+
+
 @pytest.mark.parametrize(("name", "model"), TORCHVISION_MODELS.items())
 def test_torchvision_has_those_models(name, model):
     with torch.device("meta"):

@@ -23,7 +23,7 @@ from scfs.data.sources import Source
 from scfs.data.unreadable import UnreadableImages, first_readable, reading
 from scfs.data.views import MultiCrop, centre_view, crop_and_flip
 from scfs.distributed import gather, num_cores, per_process, rank, sum_counts, world_size
-from scfs.errors import UserError, WorkerDiedError, file_size_limit
+from scfs.errors import UserError, WorkerDiedError, file_size_limit, out_of_shared_memory
 from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8  # chosen by auto
@@ -31,6 +31,8 @@ PREFETCHED = 4  # batches that a worker loads ahead
 WORKERS_PER_CORE, LEAST_LIMIT = 4, 32  # more only use memory: thousands never finish starting
 DEATH_SECONDS = 5.0  # that a killed worker may take to end
 WORKER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by|exited unexpectedly)")
+# With a GPU, the thread that pins batches ends when a worker dies while it hands one over.
+PIN_THREAD_DEATH = "Pin memory thread exited unexpectedly"
 MIN_SHARED = 2**30  # bytes of shared memory, which the system counts as a file
 LOGGER = logging.getLogger("scfs.data")
 
@@ -288,10 +290,12 @@ def _worker_death(error: Exception, workers: Sequence[BaseProcess]) -> str | Non
 
     A worker that is killed while it hands over a batch closes the connection before it counts as dead.
     """
+    if shared := out_of_shared_memory(error):
+        return shared
     pids = None
     if death := WORKER_DEATH.search(str(error)):
         pids = death[1]
-    elif not isinstance(error, RuntimeError):
+    elif not isinstance(error, RuntimeError) or PIN_THREAD_DEATH in str(error):
         died = wait([worker.sentinel for worker in workers], timeout=DEATH_SECONDS)
         pids = ", ".join(str(worker.pid) for worker in workers if worker.sentinel in died)
     if not pids:

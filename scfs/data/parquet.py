@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from scfs.data.archives import number_classes
+from scfs.data.archives import number_classes, without_hidden_labels
 from scfs.data.decode import MAX_PIXELS, Fault, Unreadable, decode
 from scfs.data.files import Labels
 from scfs.data.source_repr import SourceRepr
@@ -107,13 +107,14 @@ def open_parquet(
     """The images of train and val files, with common classes."""
     with _sound(train[0]):
         columns = _columns(train[0], _open(train[0]).schema_arrow)
-    parts = [(paths, _indexed(paths, columns)) for paths in (train, val) if paths]
+    found = [(paths, _indexed(paths, columns)) for paths in (train, val) if paths]
+    parts = without_hidden_labels(found, [index.numbers for _, index in found])
     classes, labels = number_classes([index.numbers for _, index in parts], columns.classes)
     sources = [
         ParquetSource(*part, columns.image, own, classes, max_pixels=max_pixels)
         for part, own in zip(parts, labels, strict=True)
     ]
-    return sources[0], sources[1] if val else None
+    return sources[0], sources[1] if len(sources) > 1 else None
 
 
 def _arrow(module: str) -> Any:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from scfs.data.archives import number_classes
+from scfs.data.archives import number_classes, without_hidden_labels
 from scfs.data.cache import Arrays, load_arrays, save_arrays
 from scfs.data.decode import MAX_PIXELS, SUFFIXES, Fault, Unreadable, decode, reason_of
 from scfs.data.files import Labels
@@ -72,10 +72,11 @@ def open_shards(
     train: Sequence[str], val: Sequence[str] = (), *, max_pixels: int = MAX_PIXELS
 ) -> tuple[ShardSource, ShardSource | None]:
     """The images of train and val shards, with common classes."""
-    parts = [(paths, index_shards(paths)) for paths in (train, val) if paths]
+    found = [(paths, index_shards(paths)) for paths in (train, val) if paths]
+    parts = without_hidden_labels(found, [index["numbers"] for _, index in found])
     classes, labels = number_classes([index["numbers"] for _, index in parts])
     sources = [ShardSource(*part, own, classes, max_pixels=max_pixels) for part, own in zip(parts, labels, strict=True)]
-    return sources[0], sources[1] if val else None
+    return sources[0], sources[1] if len(sources) > 1 else None
 
 
 def index_shards(paths: Sequence[str], *, min_cached: int = MIN_CACHED) -> Arrays:

@@ -17,7 +17,7 @@ from scfs.data.loader import CentreDataset, CentreViews, load, num_workers
 from scfs.data.locations import image_record
 from scfs.data.sources import Source
 from scfs.data.views import normalize
-from scfs.distributed import gather, on_rank_zero, rank, sum_counts, world_size
+from scfs.distributed import gather, on_rank_zero, rank, sum_counts, waiting_for_all, world_size
 from scfs.errors import UserError
 from scfs.evaluate.feature_files import pyarrow_for, write_features
 from scfs.evaluate.features import refuse_non_finite
@@ -52,7 +52,7 @@ def embed_in_parts(
         dataset = CentreDataset(source, int(about["size"]), range(len(source)))
         loaded = load(dataset, workers=workers, pin=pin, batch_sampler=_batches(own, settings.batch_size))
         written, unreadable = 0, list[str]()
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        with waiting_for_all(), Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("features", total=sum(map(len, own)))
             for part in own:
                 names, features, problems = _part(backbone, loaded, part, source, device)

@@ -8,8 +8,11 @@ from torch import Tensor, nn
 from scfs.backbones import Loaded
 from scfs.errors import UserError
 from scfs.exporting.exported import Exported, metadata
+from scfs.exporting.position_embeddings import position_embeddings
 from scfs.runs.files import write_new
 from scfs.weights.torchvision_names import TORCHVISION_MODELS, torchvision_names
+
+POSITIONS = "encoder.pos_embedding"  # of a ViT, which torchvision builds for one size of images
 
 
 def write_torchvision(loaded: Loaded, out: Path) -> Exported:
@@ -22,11 +25,15 @@ def write_torchvision(loaded: Loaded, out: Path) -> Exported:
             f"torchvision has no model like '{backbone.name}'; export to a .pt2 or .onnx file, which contain their "
             "model."
         )
+    options = ""
+    if POSITIONS in tensors:
+        options = f"image_size={loaded.preprocessing.size}"
+        tensors[POSITIONS] = position_embeddings(backbone.net, loaded.preprocessing.size)
     state: Any = OrderedDict(tensors)
     state._metadata = OrderedDict(scfs=metadata(loaded))  # load_state_dict looks up its own modules' entries only
     write_new(out, lambda file: torch.save(state, file))
     how = (
-        f"model = torchvision.models.{model}()\n"
+        f"model = torchvision.models.{model}({options})\n"
         f'  model.load_state_dict(torch.load("{out}"), strict=False)  # it has no classifier\n'
         f"  model.{_classifier(model)} = torch.nn.Identity()"
     )

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from timm.layers.pos_embed import resample_abs_pos_embed
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from scfs.exporting.position_embeddings import position_embeddings
 from scfs.weights.rules import Rule, rename
 
 BLOCKS = {BasicBlock: "basic", Bottleneck: "bottleneck"}
@@ -89,7 +89,7 @@ def _vit(net: Any, size: int) -> Converted | None:
     state = _split_attention(net.state_dict())
     if (names := rename(state, VIT)) is None or "pos_embed" not in state:
         return None
-    state["pos_embed"] = _position_embeddings(net, size)
+    state["pos_embed"] = position_embeddings(net, size)
     config = {
         "hidden_size": net.embed_dim,
         "num_hidden_layers": len(net.blocks),
@@ -121,11 +121,3 @@ def _split_attention(state: dict[str, Tensor]) -> dict[str, Tensor]:
         for part, tensor in zip(("query", "key", "value"), value.chunk(3), strict=True):
             split[name.replace(".qkv.", f".{part}.")] = tensor
     return split
-
-
-def _position_embeddings(net: Any, size: int) -> Tensor:
-    """Those of images of a size, resampled as timm does: transformers does it otherwise."""
-    grid = [size // extent for extent in net.patch_embed.patch_size]
-    extra = 0 if net.no_embed_class else net.num_prefix_tokens
-    embeddings: Tensor = net.pos_embed.detach()
-    return resample_abs_pos_embed(embeddings, grid, list(net.patch_embed.grid_size), num_prefix_tokens=extra)

@@ -6,7 +6,7 @@ import torch
 
 from scfs.backbones import Backbone, load_weights
 from scfs.config import Config, MethodSettings
-from scfs.distributed import gather_images, mean_over_processes, parallel, sync_batch_norms
+from scfs.distributed import gather_images, mean_over_processes, parallel
 from scfs.errors import UserError
 from scfs.method.encoder import Encoder
 from scfs.method.heads import DataHead, EmbeddingHead, LayerHead, PooledSearchHead, ProjectionHead, SearchHead
@@ -14,6 +14,7 @@ from scfs.method.modes import ObjectiveName
 from scfs.method.objectives import CodingRate, InfoNCE, Objective, SelfDistillation, VICReg
 from scfs.method.scfs import SCFS
 from scfs.pretraining.step import PretrainLearner, schedule_at
+from scfs.training.batch_norm import sync_batch_norms
 from scfs.training.convolution import use_gemm_weight_gradients
 from scfs.training.gradient_checkpointing import checkpoint_blocks
 from scfs.training.optim import OwnRate, build_optimizer
@@ -152,8 +153,10 @@ def _checkpoint_gradients(backbone: Backbone) -> None:
 
 
 def _require_compiler(device: torch.device) -> None:
-    compiler = os.environ.get("CXX", "g++")
-    if device.type == "cpu" and shutil.which(compiler) is None:
+    language, variable, usual = ("C++", "CXX", ["g++"]) if device.type == "cpu" else ("C", "CC", ["gcc", "clang"])
+    compilers = [os.environ[variable]] if variable in os.environ else usual
+    if not any(map(shutil.which, compilers)):
         raise UserError(
-            f"run.compile needs a C++ compiler on a CPU, and '{compiler}' was not found; install one or leave it off."
+            f"run.compile needs a {language} compiler, and {' or '.join(compilers)} was not found; install one or "
+            "leave it off."
         )

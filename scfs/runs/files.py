@@ -3,12 +3,15 @@
 import errno
 import hashlib
 import json
+import logging
 import os
 import platform
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
@@ -17,6 +20,10 @@ from scfs.portable import NO_FOLLOW, OPEN_FLAGS, try_lock, wait_for_lock
 from scfs.regular_file import read_regular
 
 LOCK = ".lock"
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # Lustre without flock, NFS without lockd, and others
+HOLDERS = (".last.", ".epoch_")  # how temporary files of checkpoints begin
+OLD_SECONDS = 3600.0
+LOGGER = logging.getLogger("scfs")
 MOST_BYTES = 2**30  # of a JSON file or a log
 Content = TypeVar("Content", list[Any], dict[str, Any])
 
@@ -125,7 +132,7 @@ def digest_of(content: Any) -> str:
 def locked(path: Path) -> Iterator[None]:
     """Lock a file to read and then write it: only one process at a time is inside."""
     with _open_lock(path.with_name(f".{path.name}.lock")) as file:
-        wait_for_lock(file)
+        _lock(file, wait_for_lock, path.parent)
         yield
 
 
@@ -137,7 +144,7 @@ def held(folder: Path) -> Iterator[None]:
     """
     with _open_lock(folder / LOCK) as file:
         try:
-            try_lock(file)
+            _lock(file, try_lock, folder)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
@@ -154,19 +161,41 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files of processes that were killed while they wrote."""
+    """Remove the temporary files of processes that were killed while they wrote.
+
+    Checkpoints at once, since only the holder of a folder writes them; others, which may be results that another
+    command is writing now, when they are old.
+    """
     for path in folder.glob(".*.part"):
-        if path.is_file() or path.is_symlink():
+        is_ours = path.is_symlink() or (path.is_file() and path.name.startswith(HOLDERS))
+        if is_ours or (path.is_file() and time.time() - path.stat().st_mtime > OLD_SECONDS):
             path.unlink(missing_ok=True)
 
 
 def _open_lock(path: Path) -> TextIO:
     try:
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW | OPEN_FLAGS, 0o666), "r+")
+    except PermissionError:  # of a colleague, in a folder that both may write to: to wait for it, reading is enough
+        return os.fdopen(os.open(path, os.O_RDONLY | NO_FOLLOW | OPEN_FLAGS), "r")
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _link_refused(path) from None
         raise
+
+
+def _lock(file: TextIO, lock: Callable[[TextIO], object], folder: Path) -> None:
+    """Lock a file where the file system can, and otherwise warn once."""
+    try:
+        lock(file)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        _warn_without_locks(folder)
+
+
+@cache
+def _warn_without_locks(folder: Path) -> None:
+    LOGGER.warning("%s is on a file system without locks: let no two commands write there at the same time.", folder)
 
 
 def check_new(path: Path, *, make_parents: bool = False) -> None:

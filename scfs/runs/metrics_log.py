@@ -1,5 +1,6 @@
 import importlib
 import json
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from scfs.runs.layout import METRICS, metrics_lines, parse_row
 from scfs.runs.metric import PER_CENT, Metric, as_json, from_json
 
 LogRow = Mapping[str, Any]
+LOGGER = logging.getLogger("scfs")
 _listener: ContextVar[Callable[[LogRow], None] | None] = ContextVar("listener", default=None)
 
 
@@ -29,15 +31,37 @@ class Sink(Protocol):
 
 
 class MetricsLog:
-    """Writes one row of named numbers per logged step to every sink."""
+    """Writes one row of named numbers per logged step to every sink.
+
+    A service that fails, such as a tracking server that restarts, gets no more rows; training goes on without it.
+    """
 
     def __init__(self, sinks: Sequence[Sink]):
-        self.sinks = sinks
+        self.sinks = list(sinks)
 
     def write(self, row: LogRow) -> None:
         """Append a row; it must have a `step`."""
-        for sink in self.sinks:
-            sink.write(row)
+        for sink in list(self.sinks):
+            try:
+                sink.write(row)
+            except Exception as error:
+                if isinstance(sink, JsonLines | Listener):
+                    raise
+                self.sinks.remove(sink)
+                _warn_of(sink, error)
+
+
+def _warn_of(sink: Sink, error: Exception) -> None:
+    reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+    LOGGER.warning("%s failed (%s) and gets no more rows; metrics.jsonl has all.", type(sink).__name__, reason)
+
+
+def _closed(sink: Sink) -> None:
+    """Close a sink at the end of a run, which must not fail because of it."""
+    try:
+        sink.close()
+    except Exception as error:
+        _warn_of(sink, error)
 
 
 @contextmanager
@@ -58,7 +82,7 @@ def open_log(
             openers: list[Callable[[Path, int], Sink]] = [JsonLines, *board, *chosen]
             for open_sink in openers:
                 sinks.append(open_sink(folder, start_step))
-                stack.callback(sinks[-1].close)
+                stack.callback(_closed, sinks[-1])
             if listener := _listener.get():
                 sinks.append(Listener(listener))
 

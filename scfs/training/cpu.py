@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from scfs.distributed import num_cores
+from scfs.distributed import num_cores, world_size
 from scfs.portable import peak_resident_bytes
 from scfs.process import owns_process
 
@@ -25,14 +26,14 @@ LOGGER = logging.getLogger("scfs")
 def cpu_setup(device: torch.device, threads: int | str = "auto", *, keep_memory: bool = True) -> Iterator[None]:
     """Context of every job: torch uses this process's cores, and freed memory is reused if the work is on the CPU.
 
-    threads: `auto` is one per core. torch's own default may be one: torchrun sets OMP_NUM_THREADS=1. The previous
-    number of threads is restored at the end. In a program that imports scfs, the allocator is left alone, and so are
-    threads unless they are set.
+    threads: `auto` is what OMP_NUM_THREADS says or, without it, one per core. The previous number of threads is
+    restored at the end. In a program that imports scfs, the allocator is left alone, and so are threads unless they are
+    set.
     """
     before = torch.get_num_threads()
     if threads != "auto":
         torch.set_num_threads(usable_threads(int(threads)))
-    elif owns_process():
+    elif owns_process() and not _threads_are_given():
         torch.set_num_threads(num_cores())
     if keep_memory and device.type == "cpu" and owns_process():
         keep_freed_memory()
@@ -40,6 +41,12 @@ def cpu_setup(device: torch.device, threads: int | str = "auto", *, keep_memory:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _threads_are_given() -> bool:
+    """Whether the user chose a number of threads by OMP_NUM_THREADS, which torchrun sets to 1 where it is unset."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return given != "" and not (given == "1" and world_size() > 1)
 
 
 def usable_threads(count: int) -> int:

@@ -17,7 +17,8 @@ from scfs.runs.metrics_log import open_log
 from scfs.runs.resume import saved_state
 from scfs.training.loop import Batch, Hooks, Learner, TrainingPlan, train
 
-FREE = ("workers", "device")  # settings that may change on resuming
+# Settings that may change on resuming: the weights themselves are compared, not what they are called.
+FREE = ("workers", "device", "target", "out", "show")
 SAVE_SECONDS = 60.0  # between saved states
 NUM_ROWS = 1000  # about how many rows a training logs
 

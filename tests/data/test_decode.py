@@ -90,6 +90,13 @@ def test_sixteen_bits_are_scaled():
     assert len(np.unique(np.asarray(image))) == 256  # not clipped
 
 
+def test_twelve_bits_in_sixteen_are_scaled():
+    """As cameras of microscopes and factories write them: as 16 bits they would be nearly black."""
+    levels = np.linspace(0, 4095, 256 * 4).astype(np.uint16).reshape(4, 256)
+    image = decode(encoded(Image.fromarray(levels), "PNG"))
+    assert max_difference(np.asarray(image)[..., 0], levels >> 4) == 0
+
+
 @pytest.mark.parametrize(("top", "dtype"), [(65535, np.int32), (2**30, np.int32), (1.0, np.float32), (255, np.float32)])
 def test_wide_grey_is_scaled(top, dtype):
     levels = (np.linspace(0, top, 64).reshape(8, 8)).astype(dtype)

@@ -2,7 +2,7 @@ import os
 import signal
 import threading
 import time
-from multiprocessing import active_children
+from multiprocessing import Process, active_children
 from multiprocessing.connection import wait
 
 import pytest
@@ -18,6 +18,7 @@ from scfs.data.loader import (
     CropDataset,
     StepSampler,
     ViewDataset,
+    _worker_death,
     centre_loader,
     load,
     num_workers,
@@ -225,6 +226,35 @@ def test_a_dead_worker_is_reported_when_a_batch_is_waited_for_and_nowhere_else(m
     assert signal.getsignal(signal.SIGCHLD) is handler
     with pytest.raises(WorkerDiedError, match=str(worker.pid)):
         list(batches)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "unable to allocate shared memory(shm) for file </torch_12_3>: No space left on device (28)",
+        "DataLoader worker (pid 5) is killed by signal: Bus error. It is possible that dataloader's workers are out of "
+        "shared memory.",
+    ],
+)
+def test_little_shared_memory_is_named(message, monkeypatch):
+    """As in containers, by default."""
+
+    def fail(*_):
+        raise RuntimeError(message)
+
+    monkeypatch.setattr("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", fail)
+    with pytest.raises(UserError, match=r"^Shared memory \(/dev/shm\).* is too small; .*--shm-size"):
+        list(load(range(4), workers=0, pin=False, batch_size=1))
+
+
+def test_the_death_of_a_worker_may_end_the_thread_that_pins_batches():
+    """Which only says that it ended; that needs a GPU."""
+    worker = Process(target=int)
+    worker.start()
+    worker.join()
+    death = _worker_death(RuntimeError("Pin memory thread exited unexpectedly"), [worker])
+    assert death is not None
+    assert f"worker {worker.pid} exited unexpectedly" in death
 
 
 class LostBatch:

@@ -16,6 +16,7 @@ from scfs.evaluate.accuracy import Accuracy
 from scfs.evaluate.finetune.classifier import ClassifierLearner
 from scfs.evaluate.finetune.folder import read_grid
 from scfs.evaluate.finetune.settings import Finetune
+from scfs.evaluate.training_folder import open_folder
 from scfs.recipe import check, read_toml
 from scfs.runs import checkpoint
 from scfs.runs.backbone_record import FINE_TUNED, read_records
@@ -341,3 +342,12 @@ def test_curves_are_written(scfs, trained, photos):
         board.Reload()
         assert [event.step for event in board.Scalars("loss")] == steps
     assert (trained / "metrics.jsonl").read_bytes() == before
+
+
+def test_unfinished_work_is_continued_however_the_run_is_spelled(trained, tmp_path):
+    settings = {"target": str(trained), "weights": "0123", "epochs": 3, "show": 8}
+    folder = open_folder("finetune", str(trained), str(tmp_path / "out"), settings)
+    spelled = settings | {"target": f"{trained}/last.pt", "show": 4}
+    assert open_folder("finetune", f"{trained}/last.pt", str(folder), spelled) == folder
+    with pytest.raises(UserError, match="does not hold the same unfinished work"):
+        open_folder("finetune", str(trained), str(folder), settings | {"weights": "4567"})

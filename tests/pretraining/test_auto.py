@@ -49,6 +49,13 @@ def test_small_data_gets_a_small_head_and_a_fast_teacher():
     assert all(c.reason for c in choices)
 
 
+@pytest.mark.parametrize(("init", "scale"), [("", 1.0), ("resnet18.pth", 0.3)])
+def test_initial_weights_get_a_lower_rate_than_random_heads(init, scale):
+    config, _ = resolved(5000, 10, **{"optim.backbone_lr_scale": "auto", "backbone.init": init})
+    assert config.optim.backbone_lr_scale == scale
+    assert resolved(5000, 10, **{"backbone.init": init})[0].optim.backbone_lr_scale == 1.0  # not auto
+
+
 @pytest.mark.parametrize(("images", "out_dim"), [(1, 256), (4096, 512), (9469, 1024), (126_689, 8192), (10**7, 65536)])
 def test_out_dim_grows_with_the_number_of_images(images, out_dim):
     assert resolved(images, 10, batch_size=1)[0].method.out_dim == out_dim

@@ -1,13 +1,16 @@
 """Nothing in a folder can make scfs write elsewhere, and a folder has one writer at a time."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from scfs.errors import UserError
+from scfs.runs import files
 from scfs.runs.files import append_text, held, locked, write_text
 
 HOLD = """
@@ -90,13 +93,47 @@ def test_a_folder_has_one_writer(folder):
 
 
 def test_temporary_files_of_killed_processes_are_swept(folder, victim):
-    kept = [folder / name for name in ("a.json", ".hidden", "b.part")]
+    """Not what another command may be writing now, such as results."""
+    kept = [folder / name for name in ("a.json", ".hidden", "b.part", ".results.json.4567cdef.part")]
     for path in [*kept, folder / ".last.pt.0123abcd.part", folder / ".metrics.jsonl.77.part"]:
         path.write_text("x")
+    hours_ago = time.time() - 2 * 3600
+    os.utime(folder / ".metrics.jsonl.77.part", (hours_ago, hours_ago))
     (folder / ".evil.part").symlink_to(victim)
     with held(folder):
         assert {*folder.iterdir()} == {*kept, folder / ".lock"}
     assert victim.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_file_systems_without_locks_are_warned_of(folder, monkeypatch, caplog, error):
+    def fail(_):
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(files, "try_lock", fail)
+    monkeypatch.setattr(files, "wait_for_lock", fail)
+    files._warn_without_locks.cache_clear()
+    for _ in range(2):
+        with held(folder), locked(folder / "results.json"):
+            pass
+    warning = f"{folder} is on a file system without locks: let no two commands write there at the same time."
+    assert caplog.messages == [warning]
+
+
+def test_a_lock_of_a_colleague_is_waited_for(folder, monkeypatch):
+    """In a folder that both may write to, whose lock file only its owner may write."""
+    with locked(folder / "results.json"):
+        pass
+    really_open = os.open
+
+    def open_as_colleague(path, flags, *mode):
+        if flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return really_open(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", open_as_colleague)
+    with locked(folder / "results.json"):
+        pass
 
 
 def test_a_forked_child_does_not_hold_the_folder_of_its_parent(folder):

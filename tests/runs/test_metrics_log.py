@@ -78,6 +78,24 @@ def test_mlflow_gets_the_same_rows_and_continues_a_resumed_run(tmp_path, monkeyp
     assert not any(name == "log_param" for name, _, _ in fake.calls)  # one cannot be changed on resuming
 
 
+def test_a_service_that_fails_gets_no_more_rows_and_stops_nothing(tmp_path, monkeypatch, caplog):
+    fake = FakeMlflow()
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+
+    def fail(*_, **__):
+        raise ConnectionError("no route to server")
+
+    with open_log(tmp_path, 0, ("mlflow",)) as log:
+        log.write({"step": 1, "loss": 3.0})
+        fake.log_metrics = fake.end_run = fail
+        log.write({"step": 2, "loss": 2.0})
+        log.write({"step": 3, "loss": 1.0})
+    assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [1, 2, 3]
+    assert scalars(tmp_path, "loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
+    expected = "Mlflow failed (no route to server) and gets no more rows; metrics.jsonl has all."
+    assert caplog.messages == [expected, expected]  # the second at the end of the run
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, UserError])
 def test_every_sink_is_closed_at_the_end(tmp_path, monkeypatch, error):
     fake = FakeMlflow()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from scfs import distributed
 from scfs.process import own_process
 from scfs.training import cpu
 from scfs.training.cpu import cpu_setup, peak_memory, usable_threads
@@ -45,10 +46,30 @@ def test_freed_memory_is_reused_without_page_faults():
 def test_threads_are_set_for_a_job_and_restored(monkeypatch):
     """torchrun leaves torch with one thread; a job uses the cores of its process, or as many as set."""
     monkeypatch.setattr(cpu, "num_cores", lambda: 3)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for setting, expected in (("auto", 3), (2, 2)):
         with own_process(), cpu_setup(torch.device("cpu"), setting, keep_memory=False):
             assert torch.get_num_threads() == expected
         assert torch.get_num_threads() == 1
+
+
+def test_a_number_of_threads_that_the_user_gave_is_kept(monkeypatch):
+    """As torch has read it; but torchrun's own 1 is nobody's choice."""
+    monkeypatch.setattr(cpu, "num_cores", lambda: 3)
+    for given, processes, expected in (("1", "1", 1), ("1", "2", 3), ("2", "2", 1)):
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+        monkeypatch.setenv("WORLD_SIZE", processes)
+        with own_process(), cpu_setup(torch.device("cpu"), keep_memory=False):
+            assert torch.get_num_threads() == expected
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("max 100000", 8), ("250000 100000", 3), ("50000 100000", 1), (None, 8)])
+def test_cores_are_those_of_the_container(quota, cores, tmp_path, monkeypatch):
+    monkeypatch.setattr(distributed, "CPU_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    if quota:
+        (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    assert distributed.num_cores() == cores
 
 
 def test_thousands_of_threads(monkeypatch, caplog):

@@ -8,7 +8,8 @@ from torchvision.models.detection import FasterRCNN
 
 from scfs.data.annotated_loader import AnnotatedBatch, AnnotatedImage
 from scfs.data.loader import derive_seed
-from scfs.distributed import no_sync, parallel, rank, sync_batch_norms
+from scfs.distributed import no_sync, parallel, rank
+from scfs.training.batch_norm import sync_batch_norms
 from scfs.training.convolution import use_gemm_weight_gradients
 from scfs.training.optim import build_optimizer, load_optimizer, set_rates
 from scfs.training.precision import Precision

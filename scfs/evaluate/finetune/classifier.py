@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from scfs.backbones import Backbone
 from scfs.data.loader import LabelledViews
 from scfs.data.views import normalize
-from scfs.distributed import parallel, sync_batch_norms
+from scfs.distributed import parallel
+from scfs.training.batch_norm import sync_batch_norms
 from scfs.training.convolution import use_gemm_weight_gradients
 from scfs.training.optim import build_optimizer, set_rates
 from scfs.training.precision import Precision
