@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from lightly.loss import DINOLoss, NegativeCosineSimilarity, NTXentLoss, SwaVLoss, VICRegLoss
 from lightly.models.modules import heads
 from lightly.models.utils import update_momentum
-from rival_settings import OURS, RIVAL_VIEWS
+from rival_settings import OURS, RIVAL_BATCH_SIZE, RIVAL_VIEWS
 from timm.optim.lars import Lars
 from torch import Tensor, nn
 
@@ -188,7 +188,7 @@ class LightlyRun:
         self.module = self.published.build(Backbone("resnet10_half")).to(memory_format=torch.channels_last).train()
         use_gemm_weight_gradients(self.module)
         self.optimizer, self.precision = self.published.optimizer(self.module), Precision(precision, CPU)
-        self.peak, self.batch_size = self.published.lr * lr_factor, 256
+        self.peak, self.batch_size = self.published.lr * lr_factor, RIVAL_BATCH_SIZE
 
     @property
     def backbone(self) -> Backbone:

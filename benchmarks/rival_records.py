@@ -13,10 +13,9 @@ SIZES = {"imagenette": 96, "pets": 84, "scenes": 96}  # of the scored views
 CHANGED = tuple(f"scfs, {name}" for name in CHANGES)
 METHODS = (*(name for name in OURS if name not in CHANGED), *RIVAL_VIEWS)
 RECORDS = Path(__file__).parent / "records" / "rivals.jsonl"
-BATCH_SIZE = 256  # of every method
-# A budget is CPU time on the machine of the first runs: those on faster machines are no longer.
-REFERENCE_SECONDS = 1.25  # of a step of scfs there
-RATIOS = Path(__file__).parent / "records" / "step_ratios.json"  # of other methods' steps to it: `rivals.py time`
+# A budget is CPU time on the machine of the first runs: on faster machines, runs get no more epochs.
+REFERENCE_SECONDS = 1.25  # of a step of scfs in bfloat16 there
+RATIOS = Path(__file__).parent / "records" / "step_ratios.json"  # of other steps to it, by precision and method
 Record = dict[str, Any]
 
 
@@ -43,12 +42,22 @@ PLAN = [  # most important first
 ]
 
 
-def reference_seconds(method: str) -> float:
+def read_ratios(precision: str) -> dict[str, float]:
+    """The processor time of a step of every method that was timed, relative to scfs in bfloat16."""
+    ratios: dict[str, dict[str, float]] = json.loads(RATIOS.read_text())
+    return ratios.get(precision, {})
+
+
+def add_ratios(precision: str, ratios: dict[str, float]) -> None:
+    """Store what was timed."""
+    known = json.loads(RATIOS.read_text())
+    known[precision] = dict(sorted({**known.get(precision, {}), **ratios}.items()))
+    RATIOS.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def reference_seconds(method: str, precision: str) -> float:
     """Processor time of a step of a method and its data on the reference core."""
-    ratios = {"scfs": 1.0, **json.loads(RATIOS.read_text())}
-    if method not in ratios:
-        raise SystemExit(f"The steps of '{method}' have not been timed: python benchmarks/rivals.py time --help")
-    return REFERENCE_SECONDS * ratios[method]
+    return REFERENCE_SECONDS * read_ratios(precision)[method]
 
 
 def read_records(path: Path) -> list[Record]:

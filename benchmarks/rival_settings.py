@@ -72,11 +72,22 @@ CHANGES: dict[str, dict[str, Any]] = {
 OURS |= {f"scfs, {name}": (FAST, changes) for name, changes in CHANGES.items()}
 
 
+RIVAL_BATCH_SIZE = 256
+
+
+def batch_size_of(name: str) -> int:
+    return our_config(name).optim.batch_size if name in OURS else RIVAL_BATCH_SIZE
+
+
+def our_config(name: str) -> Config:
+    recipe, changes = OURS[name]
+    return check(Config, read_toml(recipe), changes)
+
+
 def settings_of(name: str) -> str:
     """A short hash of the settings of a method of ours, or of a rival's views; the rest of it is as published."""
     if name not in OURS:
         return digest_of(RIVAL_VIEWS[name])
-    recipe, changes = OURS[name]
-    config = check(Config, read_toml(recipe), changes)
+    config = our_config(name)
     free = {"run": True, "data": True, "optim": {"epochs", "backbone_lr_scale"}}  # the last: 1 without initial weights
     return digest_of(config.model_dump(mode="json", exclude=free, exclude_defaults=True))

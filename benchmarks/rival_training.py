@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rival_methods import CPU, LightlyRun, OurRun, make_run
-from rival_records import BATCH_SIZE, Record, name_of, read_records, reference_seconds, same_work
+from rival_records import Record, name_of, read_records, reference_seconds, same_work
+from rival_settings import batch_size_of
 
 import scfs
 from scfs.backbones import Backbone
@@ -42,18 +43,18 @@ def batches(run: LightlyRun | OurRun, source: Source, seed: int, first_step: int
 
 
 def step_ratios(methods: Sequence[str], data: str, precision: str) -> dict[str, float]:
-    """Processor time of a step of each method and its data, relative to scfs; the methods take turns."""
+    """Processor time of a step of each method and its data, relative to scfs in bfloat16; the methods take turns."""
     source, _ = open_labelled(data)
-    steps_per_epoch = len(source) // BATCH_SIZE
-    jobs: dict[str, Callable[[int], object]] = {}
-    for method in ("scfs", *methods):
-        run = make_run(method, num_images=len(source), epochs=TIMED_EPOCHS, lr_factor=1.0, precision=precision)
-        jobs[method] = _step_of(run, batches(run, source, 0, 0, TIMED_EPOCHS), steps_per_epoch)
+    runs = {"": make_run("scfs", num_images=len(source), epochs=TIMED_EPOCHS, lr_factor=1.0, precision="bfloat16")}
+    for method in methods:
+        runs[method] = make_run(method, num_images=len(source), epochs=TIMED_EPOCHS, lr_factor=1.0, precision=precision)
+    jobs = {method: _step_of(run, source) for method, run in runs.items()}
     seconds = interleaved(jobs, TIMED_ROUNDS, clock=time.process_time)
-    return {method: round(seconds[method] / seconds["scfs"], 3) for method in methods}
+    return {method: round(seconds[method] / seconds[""], 3) for method in methods}
 
 
-def _step_of(run: LightlyRun | OurRun, loader: Iterator[ViewBatch], steps_per_epoch: int) -> Callable[[int], object]:
+def _step_of(run: LightlyRun | OurRun, source: Source) -> Callable[[int], object]:
+    loader, steps_per_epoch = batches(run, source, 0, 0, TIMED_EPOCHS), len(source) // run.batch_size
     return lambda turn: run.step(next(loader), turn, steps_per_epoch)
 
 
@@ -66,8 +67,8 @@ def prepared(work: Record, num_images: int, epochs: int) -> LightlyRun | OurRun:
 def train(work: Record, train_source: Source, val_source: Source, state: Path) -> tuple[Backbone, Record]:
     """Train for the given time of the reference core; returns the backbone to score, and the record so far."""
     saved = torch.load(state, weights_only=False) if state.exists() else None
-    steps_per_epoch = len(train_source) // BATCH_SIZE
-    reference = reference_seconds(work["method"])
+    steps_per_epoch = len(train_source) // batch_size_of(work["method"])
+    reference = reference_seconds(work["method"], work["precision"])
     epochs = max(1, round(work["minutes"] * 60 / reference / steps_per_epoch))
     saved = saved or {"step": 0, "seconds": 0.0, "scores": [], "commits": []}
     done, spent = saved["step"], saved["seconds"]
@@ -94,7 +95,7 @@ def train(work: Record, train_source: Source, val_source: Source, state: Path) -
     scores.append({"minutes": minutes, **score(run.backbone, train_source, val_source, work)})
     return run.backbone, {
         "epochs": epochs,
-        "batch_size": BATCH_SIZE,
+        "batch_size": run.batch_size,
         "reference_minutes": minutes,
         "processor_minutes": spent / 60,
         "scores": scores,

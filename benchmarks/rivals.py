@@ -1,6 +1,5 @@
 """How much is learned per minute on one core? This package's method compared with common alternatives.
 
-    python benchmarks/rivals.py time --data FOLDER                                          # steps, methods in turn
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 1.5 --choose         # learning rates
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 10 --seeds 0 1 2
     python benchmarks/rivals.py run --data imagenette=FOLDER --minutes 3 --changes          # the effect of each choice
@@ -8,12 +7,13 @@
     python benchmarks/rivals.py table --plot docs/rivals.png
 
 Every method gets the same photos, backbone (resnet10_half), rendering of views, precision and *CPU time* on one
-thread: data loading counts, evaluation does not. The number of epochs is what fits into the budget by the steps that
-`time` measures: all methods in turn, so that only their ratios matter. Minutes are those of the machine of the first
-runs; the runs of other machines get the same number of epochs. Learning rates are chosen on every
-fifth train photo, among a third, once, three and nine times the published one. That is less tuning than our own recipe
-had, whose settings were chosen on the same held-out photos; `dino` is the same without terms at the layers,
-and `dino-no-multicrop` without local views too: SimCLR's objective with our optimizer.
+thread: data loading counts, evaluation does not. The number of epochs is what fits into the budget by the times of
+steps, which are measured once, in turn, so that only their ratios matter (records/step_ratios.json; `rivals.py time`
+measures them again). Minutes are those of the machine of the first runs; the runs of other machines get as many
+epochs. Learning rates are chosen on every fifth train photo, among a third, once, three and nine times the published
+one. That is less tuning than our own recipe had, whose settings were chosen on the same held-out photos; `dino` is
+the same without terms at the layers, and `dino-no-multicrop` without local views too: SimCLR's objective with our
+optimizer.
 
 Runs already in the records are skipped, and an interrupted one is resumed; several processes may work on the same
 records, each on its own core. Needs lightly: pip install --no-deps -r benchmarks/requirements.txt.
@@ -21,7 +21,7 @@ records, each on its own core. Needs lightly: pip install --no-deps -r benchmark
 
 import argparse
 import itertools
-import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import cv2
@@ -32,11 +32,12 @@ from rival_records import (
     FACTORS,
     METHODS,
     PLAN,
-    RATIOS,
     RECORDS,
     SIZES,
     Planned,
+    add_ratios,
     best_factor,
+    read_ratios,
     read_records,
 )
 from rival_settings import CHANGES, settings_of
@@ -52,9 +53,9 @@ def run_all(args: argparse.Namespace) -> None:
 
     precision = chosen_precision(args)
     sources = dict(data_named(each) for each in args.data)
-    for data, minutes, method, seed in PLAN if args.planned else asked_for(args, [*sources]):
-        if data not in sources:
-            continue
+    runs = [run for run in (PLAN if args.planned else asked_for(args, [*sources])) if run.data in sources]
+    time_steps({run.method for run in runs} - read_ratios(precision).keys(), args.data[0], precision)
+    for data, minutes, method, seed in runs:
         held_out = args.choose or args.changes is not None
         recorded = [record for record in read_records(args.records) if record["precision"] == precision]
         chosen = 1.0 if args.changes is not None else best_factor(recorded, method)
@@ -64,15 +65,19 @@ def run_all(args: argparse.Namespace) -> None:
             do({**work, "settings": settings_of(method)}, sources[data], args.folder, args.records)
 
 
-def time_all(args: argparse.Namespace) -> None:
-    """Time the steps of methods and keep their ratios to scfs."""
+def time_again(args: argparse.Namespace) -> None:
+    """Time the steps of methods, whether or not that was done before."""
+    time_steps({*args.methods}, args.data, chosen_precision(args))
+
+
+def time_steps(methods: Iterable[str], data: str, precision: str) -> None:
+    """Time the steps of methods in turn on some data, and keep their ratios to scfs."""
     from rival_training import step_ratios
 
-    known = json.loads(RATIOS.read_text()) if RATIOS.exists() else {}
-    others = [method for method in args.methods if method != "scfs"]
-    ratios = known | step_ratios(others, args.data, chosen_precision(args))
-    RATIOS.write_text(json.dumps(dict(sorted(ratios.items())), indent=1) + "\n")
-    print(RATIOS.read_text())
+    if names := sorted(methods):
+        ratios = step_ratios(names, data_named(data)[1], precision)
+        print(f"Steps relative to scfs: {ratios}", flush=True)
+        add_ratios(precision, ratios)
 
 
 def chosen_precision(args: argparse.Namespace) -> str:
@@ -105,7 +110,7 @@ def main() -> None:
     budget = runner.add_mutually_exclusive_group(required=True)
     budget.add_argument("--minutes", type=float)
     budget.add_argument("--planned", action="store_true", help="every run of the table, most important first")
-    runner.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    runner.add_argument("--methods", nargs="+", choices=METHODS, default=COMPARED)
     runner.add_argument("--seeds", nargs="+", type=int, default=[0])
     runner.add_argument("--choose", action="store_true", help="try learning rates on held-out train photos")
     runner.add_argument(
@@ -116,10 +121,10 @@ def main() -> None:
         help=f"change settings of scfs, on held-out train photos; without names, each of: {', '.join(CHANGES)}",
     )
     runner.set_defaults(job=run_all)
-    timer = commands.add_parser("time", help="time the steps of the methods in turn; the ratios set numbers of epochs")
-    timer.add_argument("--data", required=True, help="a folder of labelled photos")
+    timer = commands.add_parser("time", help="time the steps of methods again; their ratios set the numbers of epochs")
+    timer.add_argument("--data", required=True, help="imagenette=FOLDER, pets=FOLDER or scenes")
     timer.add_argument("--methods", nargs="+", choices=[*METHODS, *CHANGED], default=COMPARED)
-    timer.set_defaults(job=time_all)
+    timer.set_defaults(job=time_again)
     for each in (runner, timer):
         each.add_argument(
             "--precision", choices=["float32", "bfloat16"], help="default: bfloat16 if the CPU supports it natively"
@@ -135,7 +140,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.job is run_all and args.planned and (args.choose or args.changes is not None):
         parser.error("--planned runs are scored on val photos: without --choose and --changes")
-    for each in args.data if args.job is run_all else []:
+    for each in [] if args.job is table else [args.data] if args.job is time_again else args.data:
         if data_named(each)[0] not in SIZES:
             parser.error(f"--data {each}: name the data {', '.join(SIZES)}, such as imagenette=FOLDER")
     args.job(args)

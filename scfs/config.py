@@ -233,7 +233,7 @@ class RunSettings(Settings):
     folder: NewPath = Field("auto", description="run folder; auto: runs/RECIPE, or the next free number after it")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ...; auto: cuda if available")
     threads: Positive | Auto = Field(
-        "auto", description="CPU threads; auto: the cores, divided by the processes on the machine"
+        "auto", description="CPU threads; auto: OMP_NUM_THREADS, or the cores divided by the processes on the machine"
     )
     channels_last: bool = Field(True, description="memory layout of images and convolutions")
     gradient_checkpointing: bool = Field(False, description="less memory, about a quarter more time, the same results")

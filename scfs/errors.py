@@ -54,16 +54,18 @@ _MEMORY = re.compile(
 )
 
 
-_SHARED_MEMORY = re.compile(r"shared memory|bus error", re.IGNORECASE)
+# Torch's words, which Triton's about the shared memory of GPUs are not.
+_SHARED_MEMORY = re.compile(r"shared memory\s*\(shm\)|out of shared memory|killed by signal: Bus error")
 
 
 def out_of_shared_memory(error: Exception) -> str | None:
     """The sentence about shared memory that ran out, as in containers by default; None for any other error."""
-    if not isinstance(error, RuntimeError | OSError) or not _SHARED_MEMORY.search(str(error)):
+    if not isinstance(error, RuntimeError) or not _SHARED_MEMORY.search(str(error)):
         return None
     return (
-        "Shared memory (/dev/shm), in which data loader workers hand over batches, is too small; in a container, raise "
-        "it with --shm-size 8g or --ipc=host, or do without workers (data.workers = 0, or --workers 0)."
+        "Shared memory (/dev/shm), in which data loader workers hand over batches, is probably too small; in a "
+        "container, raise it with --shm-size 8g or --ipc=host, or do without workers (data.workers = 0, or --workers "
+        "0)."
     )
 
 

@@ -80,9 +80,23 @@ def test_the_table_needs_no_other_library(records, monkeypatch, capsys):
 
 
 def test_budgets_do_not_depend_on_the_machine(records):
-    """Every planned run has as many epochs as its method's steps allow, and every method has been timed."""
-    assert records.reference_seconds("scfs") == records.REFERENCE_SECONDS
-    seconds = {method: records.reference_seconds(method) for method in records.COMPARED}
-    assert seconds["simclr"] < seconds["dino"] < seconds["scfs"] < seconds["lightly-dino"]
-    with pytest.raises(SystemExit, match=r"rivals.py time"):
-        records.reference_seconds("scfs, batch 128")
+    """They are by recorded ratios of steps, which every planned method has."""
+    seconds = {method: records.reference_seconds(method, "bfloat16") for method in records.COMPARED}
+    assert seconds["simclr"] < seconds["dino"] < seconds["scfs"] == records.REFERENCE_SECONDS < seconds["lightly-dino"]
+
+
+def test_ratios_of_a_precision_are_added_to_those_that_are_known(records, monkeypatch, tmp_path):
+    monkeypatch.setattr(records, "RATIOS", tmp_path / "ratios.json")
+    records.RATIOS.write_text('{"bfloat16": {"scfs": 1.0}}')
+    records.add_ratios("float32", {"scfs": 1.6})
+    records.add_ratios("bfloat16", {"dino": 0.8})
+    assert records.read_ratios("bfloat16") == {"dino": 0.8, "scfs": 1.0}
+    assert records.reference_seconds("scfs", "float32") == 1.6 * records.REFERENCE_SECONDS
+
+
+@pytest.mark.parametrize(("method", "batch_size"), [("scfs", 256), ("scfs, batch 128", 128), ("simclr", 256)])
+def test_a_changed_batch_size_counts(monkeypatch, method, batch_size):
+    monkeypatch.syspath_prepend(REPO / "benchmarks")
+    from rival_settings import batch_size_of
+
+    assert batch_size_of(method) == batch_size

@@ -122,9 +122,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16"):
-        image = _scaled(np.asarray(image), tops=(4095, 65535))  # 12-bit cameras store 16 bits; Pillow would clip
-    elif image.mode == "I":  # 16 bits in 32, unless it holds more
+    if image.mode.startswith("I"):  # 16 bits, of which many cameras use 12, or 32; Pillow would clip
         image = _scaled(np.asarray(image), tops=(4095, 65535))
     elif image.mode == "F":
         image = _scaled(np.nan_to_num(np.array(image), copy=False), tops=(1, 255, 65535))

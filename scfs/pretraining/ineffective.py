@@ -13,6 +13,6 @@ def refuse_ineffective(config: Config, changes: Sequence[Change]) -> None:
     if given and not config.method.plan.local_views:
         setting, value, _ = given[0]
         raise UserError(
-            f"{setting} {value} has no effect: contrast '{config.method.contrast}' has no local views; omit it, or add "
-            "--method.contrast scfs."
+            f"{setting} {value} has no effect: contrast '{config.method.contrast}' has no local views; omit it, or "
+            "give method.contrast = scfs and views.num_local_views."
         )

@@ -20,8 +20,14 @@ from scfs.portable import NO_FOLLOW, OPEN_FLAGS, try_lock, wait_for_lock
 from scfs.regular_file import read_regular
 
 LOCK = ".lock"
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # Lustre without flock, NFS without lockd, and others
-HOLDERS = (".last.", ".epoch_")  # how temporary files of checkpoints begin
+# Lustre without flock, NFS without lockd, and others; the last: NFS, for a lock file that may only be read.
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
+HOLDERS = (
+    ".last.",
+    ".epoch_",
+    ".state.",
+    ".part-",
+)  # how temporary files begin that only the holder of a folder writes
 OLD_SECONDS = 3600.0
 LOGGER = logging.getLogger("scfs")
 MOST_BYTES = 2**30  # of a JSON file or a log
@@ -131,7 +137,7 @@ def digest_of(content: Any) -> str:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Lock a file to read and then write it: only one process at a time is inside."""
-    with _open_lock(path.with_name(f".{path.name}.lock")) as file:
+    with _open_shared_lock(path.with_name(f".{path.name}.lock")) as file:
         _lock(file, wait_for_lock, path.parent)
         yield
 
@@ -163,24 +169,33 @@ def held(folder: Path) -> Iterator[None]:
 def sweep(folder: Path) -> None:
     """Remove the temporary files of processes that were killed while they wrote.
 
-    Checkpoints at once, since only the holder of a folder writes them; others, which may be results that another
-    command is writing now, when they are old.
+    Those of checkpoints at once, since only the holder of a folder writes them; others, which may be results that
+    another command is writing now, when they are old.
     """
     for path in folder.glob(".*.part"):
-        is_ours = path.is_symlink() or (path.is_file() and path.name.startswith(HOLDERS))
-        if is_ours or (path.is_file() and time.time() - path.stat().st_mtime > OLD_SECONDS):
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another command has just finished with it
+            is_ours = path.is_symlink() or (path.is_file() and path.name.startswith(HOLDERS))
+            if is_ours or (path.is_file() and time.time() - path.stat().st_mtime > OLD_SECONDS):
+                path.unlink()
 
 
 def _open_lock(path: Path) -> TextIO:
     try:
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW | OPEN_FLAGS, 0o666), "r+")
-    except PermissionError:  # of a colleague, in a folder that both may write to: to wait for it, reading is enough
-        return os.fdopen(os.open(path, os.O_RDONLY | NO_FOLLOW | OPEN_FLAGS), "r")
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _link_refused(path) from None
         raise
+
+
+def _open_shared_lock(path: Path) -> TextIO:
+    """A lock file that may be a colleague's, in a folder that both may write to: to wait for it, reading is enough."""
+    try:
+        return _open_lock(path)
+    except PermissionError:
+        if not path.is_file():
+            raise
+        return os.fdopen(os.open(path, os.O_RDONLY | NO_FOLLOW | OPEN_FLAGS), "r")
 
 
 def _lock(file: TextIO, lock: Callable[[TextIO], object], folder: Path) -> None:

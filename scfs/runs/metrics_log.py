@@ -48,20 +48,20 @@ class MetricsLog:
                 if isinstance(sink, JsonLines | Listener):
                     raise
                 self.sinks.remove(sink)
-                _warn_of(sink, error)
+                _warn_of(sink, "gets no more rows", error)
 
 
-def _warn_of(sink: Sink, error: Exception) -> None:
+def _warn_of(sink: Sink, consequence: str, error: Exception) -> None:
     reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-    LOGGER.warning("%s failed (%s) and gets no more rows; metrics.jsonl has all.", type(sink).__name__, reason)
+    LOGGER.warning("%s failed (%s) and %s; metrics.jsonl has all rows.", type(sink).__name__, reason, consequence)
 
 
-def _closed(sink: Sink) -> None:
+def _close(sink: Sink) -> None:
     """Close a sink at the end of a run, which must not fail because of it."""
     try:
         sink.close()
     except Exception as error:
-        _warn_of(sink, error)
+        _warn_of(sink, "may lack the last rows", error)
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def open_log(
             openers: list[Callable[[Path, int], Sink]] = [JsonLines, *board, *chosen]
             for open_sink in openers:
                 sinks.append(open_sink(folder, start_step))
-                stack.callback(_closed, sinks[-1])
+                stack.callback(_close, sinks[-1])
             if listener := _listener.get():
                 sinks.append(Listener(listener))
 

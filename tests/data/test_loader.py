@@ -243,7 +243,7 @@ def test_little_shared_memory_is_named(message, monkeypatch):
         raise RuntimeError(message)
 
     monkeypatch.setattr("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", fail)
-    with pytest.raises(UserError, match=r"^Shared memory \(/dev/shm\).* is too small; .*--shm-size"):
+    with pytest.raises(UserError, match=r"^Shared memory \(/dev/shm\).* is probably too small; .*--shm-size"):
         list(load(range(4), workers=0, pin=False, batch_size=1))
 
 

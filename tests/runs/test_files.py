@@ -134,6 +134,20 @@ def test_a_lock_of_a_colleague_is_waited_for(folder, monkeypatch):
     monkeypatch.setattr(os, "open", open_as_colleague)
     with locked(folder / "results.json"):
         pass
+    with pytest.raises(PermissionError), locked(folder / "other.json"):  # there is no lock file to read
+        pass
+
+
+def test_a_folder_of_a_colleague_is_not_held(folder, monkeypatch):
+    with held(folder):
+        pass
+
+    def fail(path, *_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(PermissionError, match="Permission denied"), held(folder):
+        pass
 
 
 def test_a_forked_child_does_not_hold_the_folder_of_its_parent(folder):

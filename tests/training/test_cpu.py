@@ -66,7 +66,7 @@ def test_a_number_of_threads_that_the_user_gave_is_kept(monkeypatch):
 @pytest.mark.parametrize(("quota", "cores"), [("max 100000", 8), ("250000 100000", 3), ("50000 100000", 1), (None, 8)])
 def test_cores_are_those_of_the_container(quota, cores, tmp_path, monkeypatch):
     monkeypatch.setattr(distributed, "CPU_QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
     if quota:
         (tmp_path / "cpu.max").write_text(f"{quota}\n")
     assert distributed.num_cores() == cores
