@@ -209,10 +209,15 @@ def _by_full_name(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tup
 
 @contextmanager
 def _restore_torch_state() -> Iterator[None]:
-    """Restore the caller's threads and random state, which jobs may change."""
-    threads, gpus = torch.get_num_threads(), torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+    """Restore the caller's threads, GPU and random state, which jobs may change."""
+    threads, benchmark = torch.get_num_threads(), torch.backends.cudnn.benchmark
+    gpus = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+    gpu = torch.cuda.current_device() if gpus else None
     try:
         with torch.random.fork_rng(devices=range(gpus)):
             yield
     finally:
         torch.set_num_threads(threads)
+        torch.backends.cudnn.benchmark = benchmark
+        if gpu is not None:
+            torch.cuda.set_device(gpu)

@@ -77,7 +77,7 @@ def _explain(error: Exception, args: list[str]) -> str | None:
     if not {"pretrain", "ablate"} & {*args}:
         return f"{problem}; lower the batch size, the size of the images or the number of workers."
     return (
-        f"{problem}; raise optim.accumulate, set run.gradient_checkpointing = true, or lower optim.batch_size, the "
+        f"{problem}; set run.gradient_checkpointing = true, raise optim.accumulate, or lower optim.batch_size, the "
         "sizes and number of views, method.out_dim or data.workers."
     )
 

@@ -122,6 +122,11 @@ class MethodSettings(Settings):
                 f"method.center_momentum {self.center_momentum:g} needs a center, and method.centering 'sinkhorn' has "
                 "none; omit one of them."
             )
+        if self.centering == "sinkhorn" and self.plan.targets and not self.plan.search_center:
+            raise UserError(
+                f"method.variant '{self.variant}' does not center the logits of searched maps, and method.centering "
+                "'sinkhorn' would balance them; omit one of them."
+            )
         if self.targets == "student" and "dino" in self.objectives:
             raise UserError(
                 "method.targets = 'student' leaves objective dino without a teacher, and it would collapse; "

@@ -80,6 +80,8 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"Device '{name}' cannot be used: {reason}; use cpu or auto.") from None
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # that of the thread that pins memory, and of what torch says of "the" GPU
     return device
 
 
@@ -87,14 +89,14 @@ def choose_device(name: str) -> torch.device:
 def process_group(device: torch.device) -> Iterator[None]:
     """Join the process group of torchrun's processes, and leave it at the end; does nothing in a single process.
 
-    A process that has waited for the others for ten minutes, or for SCFS_TIMEOUT seconds, ends with an error.
+    A process that has waited for the others for ten minutes, or for SCFS_TIMEOUT seconds, ends with an error. One that
+    fails ends without leaving the group: NCCL would wait for the others, which wait for it.
     """
     if world_size() == 1 or dist.is_initialized():
         yield
         return
     timeout = _timeout()
     if device.type == "cuda":
-        torch.cuda.set_device(device)
         dist.init_process_group("nccl", device_id=device, timeout=timeout)
     else:
         dist.init_process_group("gloo", timeout=timeout)
@@ -107,7 +109,7 @@ def process_group(device: torch.device) -> Iterator[None]:
             f"Another process has ended, or did not answer within {timeout.total_seconds():g} seconds "
             f"({TIMEOUT}); its own message says why. Start again to resume."
         ) from None
-    finally:
+    else:
         dist.destroy_process_group()
 
 

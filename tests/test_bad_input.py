@@ -50,6 +50,10 @@ def refused(answer, *parts):
         (["--method.objective", "coding-rate"], ["method.out_dim 32", "'coding-rate' has none", "omit it"]),
         (["--method.centering", "sinkhorn", "--method.center_momentum", "0.5"], ["center_momentum 0.5", "'sinkhorn'"]),
         (
+            ["--method.centering", "sinkhorn", "--method.variant", "released"],
+            ["method.variant 'released'", "'sinkhorn'"],
+        ),
+        (
             ["--method.objective", "vicreg", "--method.out_dim", "auto", "--method.centering", "sinkhorn"],
             ["method.centering 'sinkhorn'", "not to 'vicreg'"],
         ),

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,25 +34,29 @@ def other_views(pairs: Tensor) -> Tensor:
     return torch.cat([blocks.view(num_global - 1, num_views + 1)[:, :-1].flatten(), rest])
 
 
-def search_loss(
-    student_logits: Tensor,
-    teacher_probs: Tensor,
-    temperature: float,
-    weights: Tensor | None = None,
-    num_pairs: Tensor | None = None,
-) -> Tensor:
-    """Contrast each query view with the features its search found (Eq. 11), averaged over pairs of non-zero weight.
+class PairWeights(NamedTuple):
+    """Which pairs count, and the number to divide by: with several processes, the mean of their counts."""
 
-    student_logits: (N, B, K). teacher_probs: (G, N, B, K). weights: (G, N, B) of 0 and 1; None: all 1.
-    num_pairs: what to divide by; None: the sum of weights. With several processes it is the mean over them of that sum.
+    weights: Tensor  # (G, N, B) of 0 and 1
+    num_pairs: Tensor
+
+
+def mean_over_pairs(pairs: Tensor, weights: PairWeights | None) -> Tensor:
+    """Mean of (G, N, B) over the pairs that count, by default all; 0 if there are none."""
+    return pairs.mean() if weights is None else (pairs * weights.weights).sum() / weights.num_pairs.clamp(min=1e-6)
+
+
+def search_loss(
+    student_logits: Tensor, teacher_probs: Tensor, temperature: float, weights: PairWeights | None = None
+) -> Tensor:
+    """Contrast each query view with the features its search found (Eq. 11), averaged over the pairs that count.
+
+    student_logits: (N, B, K). teacher_probs: (G, N, B, K).
     """
     log_probs = F.log_softmax(upcast(student_logits) / temperature, dim=-1)
     pairs = -(teacher_probs * log_probs).sum(dim=-1)  # (G, N, B)
     # Differs from the paper: the search loss, too, is a mean over pairs.
-    if weights is None:
-        return pairs.mean()
-    counted = weights.sum() if num_pairs is None else num_pairs
-    return (pairs * weights).sum() / counted.clamp(min=1e-6)  # a loss of 0 if all weights are 0
+    return mean_over_pairs(pairs, weights)
 
 
 def sharpen(logits: Tensor, temperature: float) -> Tensor:

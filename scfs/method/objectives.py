@@ -16,7 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scfs.method.losses import Center, entropy, mean_probs, other_views, search_loss, sharpen, sinkhorn, view_loss
+from scfs.method.losses import (
+    Center,
+    PairWeights,
+    entropy,
+    mean_over_pairs,
+    mean_probs,
+    other_views,
+    search_loss,
+    sharpen,
+    sinkhorn,
+    view_loss,
+)
 from scfs.method.search import upcast
 
 # G global views, N local views, V any views, B images per process, A images of all processes, K head outputs
@@ -46,17 +57,6 @@ class Sharpening(NamedTuple):
 
     temperature: float
     center: Center | None = None
-
-
-class PairWeights(NamedTuple):
-    """Which pairs count, and the number to divide by: with several processes, the mean of their counts."""
-
-    weights: Tensor  # (G, N, B) of 0 and 1
-    num_pairs: Tensor
-
-    def mean(self, pairs: Tensor) -> Tensor:
-        """Mean of (G, N, B) over the pairs that count; 0 if there are none."""
-        return (pairs * self.weights).sum() / self.num_pairs.clamp(min=1e-6)
 
 
 class Objective(Protocol):
@@ -101,8 +101,7 @@ class SelfDistillation:
     ) -> Term:
         """The search loss (Eq. 11)."""
         probs = self._teacher_probs(targets, sharpening, None if weights is None else weights.weights)
-        loss = search_loss(outputs, probs, self.student_temp, *(weights or ()))
-        return Term(loss, targets, entropy(probs), mean_probs(probs))
+        return Term(search_loss(outputs, probs, self.student_temp, weights), targets, entropy(probs), mean_probs(probs))
 
     def _teacher_probs(self, logits: Tensor, sharpening: Sharpening, weights: Tensor | None = None) -> Tensor:
         temperature, center = sharpening
@@ -133,7 +132,7 @@ class InfoNCE:
             negatives = cosines.masked_fill(same[:, None], -math.inf).flatten(2).logsumexp(dim=-1)  # (V, B)
             positives = torch.einsum("vbk,gbk->gvb", outputs, targets) / self.temperature
             pairs = torch.logaddexp(positives, negatives) - positives  # (G, V, B)
-        return Term(_other_views(pairs), targets)
+        return Term(_mean_over_other_views(pairs), targets)
 
     def pairs(
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
@@ -149,7 +148,7 @@ class InfoNCE:
             negatives = cosines.masked_fill(omitted, -math.inf).logsumexp(dim=-1)  # (G, N, B)
             positives = torch.einsum("nbk,gnbk->gnb", outputs, targets) / self.temperature
             pairs = torch.logaddexp(positives, negatives) - positives
-        return Term(_mean(pairs, weights), targets)
+        return Term(mean_over_pairs(pairs, weights), targets)
 
     def _gathered(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Targets (..., A, K) of all images, and a mask (B, A) that is true where both are of the same image."""
@@ -178,7 +177,7 @@ class CodingRate:
         """Distances to the other global views, minus the mean coding rate of the views."""
         outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         distances = (targets.unsqueeze(1) - outputs).square().sum(dim=-1) / 2  # (G, V, B)
-        return Term(_other_views(distances) - self._volume(outputs), targets)
+        return Term(_mean_over_other_views(distances) - self._volume(outputs), targets)
 
     def pairs(
         self, outputs: Tensor, targets: Tensor, _: Sharpening | None = None, weights: PairWeights | None = None
@@ -186,7 +185,7 @@ class CodingRate:
         """Distances to the searched features, minus the mean coding rate of the queries."""
         outputs, targets = _l2_normalize(outputs), _l2_normalize(targets)
         distances = (targets - outputs).square().sum(dim=-1) / 2  # (G, N, B)
-        return Term(_mean(distances, weights) - self._volume(outputs), targets)
+        return Term(mean_over_pairs(distances, weights) - self._volume(outputs), targets)
 
     def _volume(self, outputs: Tensor) -> Tensor:
         gathered, _ = self.gather(outputs)  # (V, A, K)
@@ -215,7 +214,7 @@ class VICReg:
         """Distances to the other global views, and the mean regularisation of the views."""
         outputs, targets = self._scaled(outputs), self._scaled(targets)
         distances = (targets.unsqueeze(1) - outputs).square().mean(dim=-1)  # (G, V, B)
-        loss = self.invariance_weight * _other_views(distances) + self._regularisation(outputs)
+        loss = self.invariance_weight * _mean_over_other_views(distances) + self._regularisation(outputs)
         return Term(loss, targets)
 
     def pairs(
@@ -224,7 +223,7 @@ class VICReg:
         """Distances to the searched features, and the mean regularisation of the queries."""
         outputs, targets = self._scaled(outputs), self._scaled(targets)
         distances = (targets - outputs).square().mean(dim=-1)  # (G, N, B)
-        loss = self.invariance_weight * _mean(distances, weights) + self._regularisation(outputs)
+        loss = self.invariance_weight * mean_over_pairs(distances, weights) + self._regularisation(outputs)
         return Term(loss, targets)
 
     def _scaled(self, outputs: Tensor) -> Tensor:
@@ -246,11 +245,6 @@ def _l2_normalize(outputs: Tensor) -> Tensor:
     return F.normalize(upcast(outputs), dim=-1)
 
 
-def _other_views(pairs: Tensor) -> Tensor:
+def _mean_over_other_views(pairs: Tensor) -> Tensor:
     """Mean of pairs (G, V, B), without those of a view with itself."""
-    views = pairs.mean(dim=-1)
-    return other_views(views).mean()
-
-
-def _mean(pairs: Tensor, weights: PairWeights | None) -> Tensor:
-    return pairs.mean() if weights is None else weights.mean(pairs)
+    return other_views(pairs.mean(dim=-1)).mean()

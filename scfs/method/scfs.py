@@ -8,9 +8,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from scfs.method.encoder import Encoder, Features
 from scfs.method.heads import DataHead, LayerHead
-from scfs.method.losses import Center, agreement, pixel_spread, separation, spread, used_outputs
+from scfs.method.losses import Center, PairWeights, agreement, pixel_spread, separation, spread, used_outputs
 from scfs.method.modes import Contrast, Pass, Targets, Variant, plan_of
-from scfs.method.objectives import Objective, PairWeights, SelfDistillation, Sharpening, Term
+from scfs.method.objectives import Objective, SelfDistillation, Sharpening, Term
 from scfs.method.search import box_in_view, pair_weights, roi_maps, search_attention
 from scfs.view_batch import ViewBatch
 
@@ -204,13 +204,6 @@ class SCFS(nn.Module):
             )
             if teacher:
                 torch._foreach_lerp_(teacher, student, 1 - momentum)
-
-    def num_outputs(self, term: str) -> int | None:
-        """K of the head of a term whose objective has a softmax; None for the other objectives."""
-        _, _, layer = term.partition("/")
-        head = self.student.search_heads[self.layers.index(layer)] if layer else self.student.head
-        objective = self.search_objective if layer else self.objective
-        return cast(DataHead | LayerHead, head).out_dim if isinstance(objective, SelfDistillation) else None
 
     def centers(self) -> Iterable[Center]:
         """All centers, to be reduced over processes and committed once per optimizer step."""

@@ -121,6 +121,8 @@ def optimizer_hint(config: Config, method: SCFS) -> str:
 def build_learner(config: Config, method: SCFS, device: torch.device, *, num_images: int) -> PretrainLearner:
     """The method on its device with its optimizer, ready for one process or many."""
     optim, steps_per_epoch = config.optim, num_images // config.optim.batch_size
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True  # views have two sizes only
     method = sync_batch_norms(method.to(device), device).train()
     if config.run.channels_last:
         method.to(memory_format=torch.channels_last)

@@ -168,7 +168,7 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         if _epoch_due(step, plan, int(every.keep_every_epochs)):
             save_to(f"epoch_{step // plan.steps_per_epoch:04d}.pt", step)
 
-    health = Health(run.total_steps, run.learner.method.num_outputs, first_rank=_first_rank(folder, first_step))
+    health = Health(run.total_steps, run.config.method.num_outputs, first_rank=_first_rank(folder, first_step))
     hooks = Hooks[list[LoadedViews]](
         watch=_watch(run, folder, health),
         evaluate=lambda step, display: (

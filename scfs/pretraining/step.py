@@ -91,7 +91,7 @@ class PretrainLearner:
         """Update student, centers and teacher, unless the loss or a gradient is not finite.
 
         Returns losses and diagnostics by name, over all micro-batches and processes. In float16 a step whose scaled
-        gradients overflow is skipped: the student, the centers and the teacher stay as they are.
+        gradients overflow is skipped: parameters and centers stay as they are (batch-norm statistics have moved).
         """
         method, optimizer, precision = self.method, self.optimizer, self.precision
         set_rates(optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay)

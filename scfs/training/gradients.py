@@ -57,7 +57,7 @@ def check_finite(
 ) -> Checked:
     """Means of named scalars over all processes; refuses a step whose `loss` or gradients are not finite.
 
-    All processes decide the same. The host waits for a GPU only once, for all that it needs of the step.
+    All processes decide the same. The host waits for the GPU only here, for all that it needs of the step.
     may_overflow: gradients may overflow, because the loss is scaled up for float16.
     """
     means = mean_over_processes(torch.stack([*values.values(), gradients.total_norm]))

@@ -8,6 +8,7 @@ import torch
 from toy_method import close, normal, tensor
 
 from scfs.method.losses import (
+    PairWeights,
     agreement,
     entropy,
     mean_probs,
@@ -144,7 +145,8 @@ def test_search_loss(weights):
         for n in range(N)
         for b in range(B)
     ]
-    loss, expected = search_loss(student, teacher, 0.1, weight[weights]), loops.search_loss(pairs, 0.1)
+    counted = None if weight[weights] is None else PairWeights(weight[weights], weight[weights].sum())
+    loss, expected = search_loss(student, teacher, 0.1, counted), loops.search_loss(pairs, 0.1)
     close(loss, expected)
     close(*(torch.autograd.grad(value, student)[0] for value in (loss, expected)))
 

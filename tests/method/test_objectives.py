@@ -9,8 +9,8 @@ from toy_method import CHANNELS, ToyBackbone, close, make_batch, normal, randomi
 
 from scfs.method.encoder import Encoder
 from scfs.method.heads import EmbeddingHead, PooledSearchHead
-from scfs.method.losses import Center, sinkhorn
-from scfs.method.objectives import CodingRate, InfoNCE, PairWeights, SelfDistillation, Sharpening, Term, VICReg
+from scfs.method.losses import Center, PairWeights, sinkhorn
+from scfs.method.objectives import CodingRate, InfoNCE, SelfDistillation, Sharpening, Term, VICReg
 from scfs.method.scfs import SCFS
 
 V, G, N, B, K = 4, 2, 3, 5, 6

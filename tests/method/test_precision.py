@@ -4,7 +4,7 @@ import pytest
 import torch
 from toy_method import CONTRASTS, TEACHER_TEMP, make_batch, make_model
 
-from scfs.method.losses import Center, search_loss, view_loss
+from scfs.method.losses import Center, PairWeights, search_loss, view_loss
 from scfs.method.search import box_in_view, roi_maps, search_attention, upcast
 
 EVERY_MODE = [(contrast, variant) for contrast in CONTRASTS for variant in ("paper", "released")]
@@ -74,7 +74,7 @@ def test_losses_and_search_ignore_autocast(dtype):
     query_maps, key_maps = torch.randn(4, 3, 6, 2, 2).to(dtype), torch.randn(2, 3, 6, 4, 4).to(dtype)
     steps = {
         "view_loss": lambda: view_loss(logits, searched[:, 0], 0.1),
-        "search_loss": lambda: search_loss(logits, searched, 0.1, torch.ones(2, 5, 3)),
+        "search_loss": lambda: search_loss(logits, searched, 0.1, PairWeights(torch.ones(2, 5, 3), torch.tensor(30.0))),
         "search_attention": lambda: search_attention(query_maps, key_maps),
         "Center.sharpen": lambda: Center(8, 0.9).sharpen(logits, 0.05),
         "Center.pending": lambda: pending(logits, torch.ones(5, 3)),
