@@ -163,6 +163,8 @@ def test_takes_a_step(path, scfs, tmp_path):
     flags = {**SMALL, "backbone.name": name, "run.folder": run}
     if config.method.objective != "dino":
         del flags["method.out_dim"]
+    if not config.method.plan.local_views:
+        del flags["views.local_size"], flags["views.num_local_views"]
     code, _, err = scfs("pretrain", path, *(word for flag, value in flags.items() for word in (f"--{flag}", value)))
     assert code == 0, err
     (row,) = read_metrics(run)

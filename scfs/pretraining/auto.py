@@ -19,7 +19,7 @@ class Choice(NamedTuple):
 
     setting: str
     value: Any
-    reason: str
+    reason: str  # empty if there is nothing to tell
     given: str = "auto"
 
 
@@ -122,7 +122,7 @@ def _backbone_lr_choice(config: Config) -> Choice:
     if config.backbone.init:
         reason = "with initial weights, so that random heads change them less"
         return Choice("optim.backbone_lr_scale", INIT_LR_SCALE, reason)
-    return Choice("optim.backbone_lr_scale", 1.0, "no initial weights")
+    return Choice("optim.backbone_lr_scale", 1.0, "")
 
 
 def _run_choices(config: Config, steps_per_epoch: int) -> list[Choice]:

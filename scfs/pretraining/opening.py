@@ -29,7 +29,7 @@ def print_opening(
         print_line(f"{section:9} {line}", console, style="dim")
     for change in changes:
         print_line(f"changed: {change.setting} = {_brief(change.value)} (recipe: {_brief(change.before)})", console)
-    for choice in choices:
+    for choice in (each for each in choices if each.reason):
         print_line(f"auto: {choice.setting} = {_brief(choice.value)} ({choice.reason})", console)
     for name, value in facts.items():
         print_line(f"{name}: {value}", console)
