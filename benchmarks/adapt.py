@@ -137,6 +137,10 @@ def main() -> None:
     for each in (runner, writer):
         each.add_argument("--records", type=Path, default=RECORDS, help="file with one line per finished run")
     args = parser.parse_args()
+    for data in args.data if args.job is run_all else []:
+        name, folder = data_named(data)
+        if name not in SIZES or not all((Path(folder) / split).is_dir() for split in ("train", "val")):
+            parser.error(f"--data {data}: give imagenette=FOLDER or pets=FOLDER, a folder with train and val")
     args.job(args)
 
 
