@@ -1,10 +1,11 @@
 import os
 import shutil
+from collections.abc import Iterator
 from typing import cast
 
 import torch
 
-from scfs.backbones import Backbone, load_weights
+from scfs.backbones import REDUCED, Backbone, load_weights
 from scfs.config import Config, MethodSettings
 from scfs.distributed import gather_images, mean_over_processes, parallel
 from scfs.errors import UserError
@@ -107,15 +108,19 @@ def start_from(method: SCFS, weights: str) -> str:
     return str(report)
 
 
-def optimizer_hint(config: Config, method: SCFS) -> str:
-    """Advice on an optimizer that does not suit the backbone; empty if there is none."""
-    is_vit = hasattr(cast(Backbone, method.student.backbone).net, "num_prefix_tokens")
-    if not is_vit or config.optim.name != "sgd":
-        return ""
-    return (
-        f"Hint: {config.backbone.name} is a ViT, which SGD rarely trains well; AdamW is usual, with the settings of "
-        "the recipe imagenet100_vit_s (optim.name = adamw)."
-    )
+def hints(config: Config, method: SCFS, device: torch.device) -> Iterator[str]:
+    """Advice on an optimizer that does not suit the backbone, and on a backbone that does not suit the device."""
+    name, is_vit = config.backbone.name, hasattr(cast(Backbone, method.student.backbone).net, "num_prefix_tokens")
+    if is_vit and config.optim.name == "sgd":
+        yield (
+            f"Hint: {name} is a ViT, which SGD rarely trains well; AdamW is usual, with the settings of the recipe "
+            "imagenet100_vit_s (optim.name = adamw)."
+        )
+    if name in REDUCED and device.type == "cuda":
+        yield (
+            f"Hint: {name} is a small network for CPUs; on a GPU, try --backbone.name resnet50 --views.global_size 224 "
+            "--method.hidden_dim 2048 --method.search_hidden_dim 2048."
+        )
 
 
 def build_learner(config: Config, method: SCFS, device: torch.device, *, num_images: int) -> PretrainLearner:

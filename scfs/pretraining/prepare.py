@@ -12,7 +12,7 @@ from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
 from scfs.pretraining.auto import Choice, resolve
-from scfs.pretraining.build import build_learner, build_method, optimizer_hint, start_from
+from scfs.pretraining.build import build_learner, build_method, hints, start_from
 from scfs.pretraining.start import refuse_different_settings, with_absolute_paths
 from scfs.pretraining.step import PretrainLearner
 from scfs.pretraining.timing import seconds_per_step
@@ -87,7 +87,7 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
     method = build_method(config)
     if config.backbone.init and fresh:
         console.print(start_from(method, config.backbone.init))
-    if fresh and (hint := optimizer_hint(config, method)):
+    for hint in hints(config, method, device) if fresh else ():
         console.print(hint, style="yellow")
     learner = build_learner(config, method, device, num_images=len(source))
     return PreparedRun(config, choices, source, device, workers, learner)
