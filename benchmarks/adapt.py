@@ -66,7 +66,7 @@ def adapted(work: Record, file: str, folder: str, runs: Path) -> Path:
         data={"source": str(listed), "workers": 0},
         backbone={"init": "" if file == RANDOM else file},
         optim={
-            "epochs": round(work["steps"] / (len(photos) // work["batch_size"])),
+            "epochs": max(1, round(work["steps"] / (len(photos) // work["batch_size"]))),
             "batch_size": work["batch_size"],
             "backbone_lr_scale": work["scale"],
         },
@@ -84,10 +84,14 @@ def train_photos(folder: str, *, held_out: bool, count: int) -> Sequence[str]:
     return [str(Path(source.name(i * len(source) // used)).resolve()) for i in range(used)]
 
 
+def scored_data(folder: str, *, held_out: bool) -> str:
+    """What evaluations are given; without a val folder, they score every fifth photo."""
+    return f"{folder}/train" if held_out else folder
+
+
 def scores(target: str, data_name: str, folder: str, held_out: bool) -> Record:
     """k-NN and cached linear top-1 with 95 % intervals, on val or on every fifth train photo."""
-    data = f"{folder}/train" if held_out else folder  # without a val folder, every fifth photo is for evaluation
-    common = {"data": data, "size": SIZES[data_name], "workers": 0, "device": "cpu"}
+    common = {"data": scored_data(folder, held_out=held_out), "size": SIZES[data_name], "workers": 0, "device": "cpu"}
     common |= {"backbone": BACKBONE} if target.endswith(".pth") else {}
     neighbours = by_name(scfs.knn(target, **common, k=HEADLINE_K))[f"k={HEADLINE_K} top-1"]
     probe = by_name(scfs.linear(target, **common, cached=True))["top-1"]
@@ -141,6 +145,8 @@ def main() -> None:
         name, folder = data_named(data)
         if name not in SIZES or not all((Path(folder) / split).is_dir() for split in ("train", "val")):
             parser.error(f"--data {data}: give imagenette=FOLDER or pets=FOLDER, a folder with train and val")
+    if args.job is run_all and 0 < args.images < args.batch_size:
+        parser.error(f"--images {args.images} is less than a batch; lower --batch-size")
     args.job(args)
 
 

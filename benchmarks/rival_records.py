@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from rival_settings import CHANGES, OURS, RIVAL_VIEWS, settings_of
 
+from scfs.runs.files import locked, write_json
+
 FACTORS = (1 / 3, 1.0, 3.0, 9.0)  # of the published learning rate
 SIZES = {"imagenette": 96, "pets": 84, "scenes": 96}  # of the scored views
 CHANGED = tuple(f"scfs, {name}" for name in CHANGES)
@@ -49,10 +51,11 @@ def read_ratios(precision: str) -> dict[str, float]:
 
 
 def add_ratios(precision: str, ratios: dict[str, float]) -> None:
-    """Store what was timed."""
-    known = json.loads(RATIOS.read_text())
-    known[precision] = dict(sorted({**known.get(precision, {}), **ratios}.items()))
-    RATIOS.write_text(json.dumps(known, indent=1) + "\n")
+    """Store what was timed; several processes may."""
+    with locked(RATIOS):
+        known = json.loads(RATIOS.read_text())
+        known[precision] = dict(sorted({**known.get(precision, {}), **ratios}.items()))
+        write_json(RATIOS, known)
 
 
 def reference_seconds(method: str, precision: str) -> float:

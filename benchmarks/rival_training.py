@@ -17,6 +17,7 @@ import scfs
 from scfs.backbones import Backbone
 from scfs.bench.timing import interleaved
 from scfs.data.loader import StepSampler, ViewDataset, view_loader
+from scfs.data.scene_source import SceneSource
 from scfs.data.selection import every_fifth
 from scfs.data.sources import Source, open_labelled
 from scfs.data.views import MultiCrop
@@ -45,12 +46,20 @@ def batches(run: LightlyRun | OurRun, source: Source, seed: int, first_step: int
 def step_ratios(methods: Sequence[str], data: str, precision: str) -> dict[str, float]:
     """Processor time of a step of each method and its data, relative to scfs in bfloat16; the methods take turns."""
     source, _ = open_labelled(data)
+    keep_drawn(source)
     runs = {"": make_run("scfs", num_images=len(source), epochs=TIMED_EPOCHS, lr_factor=1.0, precision="bfloat16")}
     for method in methods:
         runs[method] = make_run(method, num_images=len(source), epochs=TIMED_EPOCHS, lr_factor=1.0, precision=precision)
     jobs = {method: _step_of(run, source) for method, run in runs.items()}
     seconds = interleaved(jobs, TIMED_ROUNDS, clock=time.process_time)
     return {method: round(seconds[method] / seconds[""], 3) for method in methods}
+
+
+def keep_drawn(*sources: Source) -> None:
+    """Draw all scenes, which are kept: the first steps would seem slow."""
+    for source in sources:
+        for index in range(len(source)) if isinstance(source, SceneSource) else ():
+            source.image(index)
 
 
 def _step_of(run: LightlyRun | OurRun, source: Source) -> Callable[[int], object]:
@@ -70,8 +79,8 @@ def train(work: Record, train_source: Source, val_source: Source, state: Path) -
     steps_per_epoch = len(train_source) // batch_size_of(work["method"])
     reference = reference_seconds(work["method"], work["precision"])
     epochs = max(1, round(work["minutes"] * 60 / reference / steps_per_epoch))
-    saved = saved or {"step": 0, "seconds": 0.0, "scores": [], "commits": []}
-    done, spent = saved["step"], saved["seconds"]
+    saved = saved or {"step": 0, "seconds": 0.0, "epochs": epochs, "scores": [], "commits": []}
+    epochs, done, spent = saved["epochs"], saved["step"], saved["seconds"]
     # Of the start and of each resumption with other code; HEAD may have moved by the end of the run.
     commits = [*dict.fromkeys([*saved["commits"], commit_of(Path(scfs.__file__).parents[1])])]
     run = prepared(work, len(train_source), epochs)
@@ -87,7 +96,7 @@ def train(work: Record, train_source: Source, val_source: Source, state: Path) -
             scores.append({"minutes": done * reference / 60, **score(run.backbone, train_source, val_source, work)})
         if spent - saved_at > SAVE_MINUTES * 60 and done < total:
             saved_at, part = spent, state.with_suffix(".part")
-            content = {"step": done, "seconds": spent, "scores": scores, "commits": commits}
+            content = {"step": done, "seconds": spent, "epochs": epochs, "scores": scores, "commits": commits}
             torch.save({**content, "run": run.state_dict()}, part)
             part.replace(state)
         mark = time.process_time()
@@ -148,10 +157,7 @@ def do(work: Record, data: str, folder: Path, records: Path) -> None:
         if any(same_work(record, work) for record in read_records(records)):
             return
         train_source, val_source = open_labelled(data)
-        if data == "scenes":  # drawn when first read, and kept: the first steps would seem slow
-            for source in (train_source, val_source):
-                for index in range(len(source)):
-                    source.image(index)
+        keep_drawn(train_source, val_source)
         if work["held_out"]:
             train_source, val_source = every_fifth(train_source)
         backbone, record = train(work, train_source, val_source, mine / "state.pt")

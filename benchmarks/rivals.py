@@ -35,10 +35,12 @@ from rival_records import (
     RECORDS,
     SIZES,
     Planned,
+    Record,
     add_ratios,
     best_factor,
     read_ratios,
     read_records,
+    same_work,
 )
 from rival_settings import CHANGES, settings_of
 from rival_table import table
@@ -54,15 +56,22 @@ def run_all(args: argparse.Namespace) -> None:
     precision = chosen_precision(args)
     sources = dict(data_named(each) for each in args.data)
     runs = [run for run in (PLAN if args.planned else asked_for(args, [*sources])) if run.data in sources]
-    time_steps({run.method for run in runs} - read_ratios(precision).keys(), args.data[0], precision)
-    for data, minutes, method, seed in runs:
-        held_out = args.choose or args.changes is not None
-        recorded = [record for record in read_records(args.records) if record["precision"] == precision]
-        chosen = 1.0 if args.changes is not None else best_factor(recorded, method)
-        for factor in FACTORS if args.choose else [chosen]:
-            work = {"data": data, "method": method, "minutes": minutes, "seed": seed, "held_out": held_out}
-            work |= {"lr_factor": factor, "precision": precision, "size": SIZES[data]}
-            do({**work, "settings": settings_of(method)}, sources[data], args.folder, args.records)
+    recorded = read_records(args.records)
+    works = [work for run in runs for work in works_of(run, args, precision, recorded)]
+    works = [work for work in works if not any(same_work(record, work) for record in recorded)]
+    time_steps({work["method"] for work in works} - read_ratios(precision).keys(), args.data[0], precision)
+    for work in works:
+        do(work, sources[work["data"]], args.folder, args.records)
+
+
+def works_of(run: Planned, args: argparse.Namespace, precision: str, recorded: list[Record]) -> list[Record]:
+    """What identifies a run in the records: one with the best learning rate, or one for each factor to try."""
+    data, minutes, method, seed = run
+    best = best_factor([record for record in recorded if record["precision"] == precision], method)
+    chosen = 1.0 if args.changes is not None else best
+    work = {"data": data, "method": method, "minutes": minutes, "seed": seed, "precision": precision}
+    work |= {"held_out": args.choose or args.changes is not None, "size": SIZES[data], "settings": settings_of(method)}
+    return [{**work, "lr_factor": factor} for factor in (FACTORS if args.choose else [chosen])]
 
 
 def time_again(args: argparse.Namespace) -> None:
@@ -74,7 +83,10 @@ def time_steps(methods: Iterable[str], data: str, precision: str) -> None:
     """Time the steps of methods in turn on some data, and keep their ratios to scfs."""
     from rival_training import step_ratios
 
-    if names := sorted(methods):
+    reference = {"scfs"} if precision == "bfloat16" else set()
+    if names := sorted({*methods} - reference):
+        if not has_native_bfloat16(torch.device("cpu")):
+            raise SystemExit("Steps are timed against bfloat16, which this CPU does not have: run timed methods only.")
         ratios = step_ratios(names, data_named(data)[1], precision)
         print(f"Steps relative to scfs: {ratios}", flush=True)
         add_ratios(precision, ratios)

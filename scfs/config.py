@@ -122,7 +122,8 @@ class MethodSettings(Settings):
                 f"method.center_momentum {self.center_momentum:g} needs a center, and method.centering 'sinkhorn' has "
                 "none; omit one of them."
             )
-        if self.centering == "sinkhorn" and self.plan.targets and not self.plan.search_center:
+        searches_dino = self.plan.targets is not None and self.layer_objective == "dino"
+        if self.centering == "sinkhorn" and searches_dino and not self.plan.search_center:
             raise UserError(
                 f"method.variant '{self.variant}' does not center the logits of searched maps, and method.centering "
                 "'sinkhorn' would balance them; omit one of them."

@@ -80,7 +80,7 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"Device '{name}' cannot be used: {reason}; use cpu or auto.") from None
-    if device.type == "cuda":
+    if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # that of the thread that pins memory, and of what torch says of "the" GPU
     return device
 
@@ -89,8 +89,7 @@ def choose_device(name: str) -> torch.device:
 def process_group(device: torch.device) -> Iterator[None]:
     """Join the process group of torchrun's processes, and leave it at the end; does nothing in a single process.
 
-    A process that has waited for the others for ten minutes, or for SCFS_TIMEOUT seconds, ends with an error. One that
-    fails ends without leaving the group: NCCL would wait for the others, which wait for it.
+    A process that has waited for the others for ten minutes, or for SCFS_TIMEOUT seconds, ends with an error.
     """
     if world_size() == 1 or dist.is_initialized():
         yield
@@ -102,8 +101,10 @@ def process_group(device: torch.device) -> Iterator[None]:
         dist.init_process_group("gloo", timeout=timeout)
     try:
         yield
-    except RuntimeError as error:
-        if LOST.search(str(error)) is None:
+    except BaseException as error:
+        if device.type != "cuda":  # leaving a group of NCCL waits for the others, which wait for this process
+            dist.destroy_process_group()
+        if not isinstance(error, RuntimeError) or LOST.search(str(error)) is None:
             raise
         raise UserError(
             f"Another process has ended, or did not answer within {timeout.total_seconds():g} seconds "

@@ -7,6 +7,8 @@ import pytest
 from conftest import REPO
 from PIL import Image
 
+from scfs.data.sources import open_labelled
+
 
 @pytest.fixture
 def adapt(monkeypatch):
@@ -29,6 +31,11 @@ def folder(tmp_path):
 def test_what_is_scored_is_not_trained_on(adapt, folder):
     names = [path.removeprefix(f"{folder}/") for path in adapt.train_photos(str(folder), held_out=True, count=0)]
     assert names == [f"train/{kind}/{number}.png" for kind in ("cat", "dog") for number in (0, 1, 2, 3, 5, 6, 7, 8)]
+    _, scored = open_labelled(adapt.scored_data(str(folder), held_out=True))
+    assert {*names, *(scored.name(i).removeprefix(f"{folder}/") for i in range(len(scored)))} == {
+        str(path.relative_to(folder)) for path in folder.glob("train/*/*")
+    }
+    assert len(scored) == 4
     everything = adapt.train_photos(str(folder), held_out=False, count=0)
     assert len(everything) == 20
     assert adapt.train_photos(str(folder), held_out=False, count=4) == everything[::5]

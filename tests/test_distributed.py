@@ -229,3 +229,34 @@ def test_processes_do_not_share_a_gpu(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(UserError, match="cannot be used by 2 processes; use cuda, one GPU for each"):
         distributed.choose_device("cuda:0")
+
+
+@pytest.mark.parametrize(
+    ("name", "local_rank", "chosen", "made_current"),
+    [("auto", None, "cuda", []), ("cuda:1", None, "cuda:1", ["cuda:1"]), ("cuda", "3", "cuda:3", ["cuda:3"])],
+)
+def test_the_gpu_of_a_process_is_the_current_one(monkeypatch, name, local_rank, chosen, made_current):
+    current = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.empty", lambda *_, **__: None)
+    monkeypatch.setattr("torch.cuda.set_device", lambda device: current.append(str(device)))
+    if local_rank:
+        monkeypatch.setenv("WORLD_SIZE", "4")
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+    assert str(distributed.choose_device(name)) == chosen
+    assert current == made_current
+
+
+@pytest.mark.parametrize(("device", "left"), [("cpu", ["left"]), ("cuda", [])])
+def test_a_process_that_fails_does_not_wait_for_the_others(monkeypatch, device, left):
+    """Leaving a group of NCCL would."""
+    found = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: found.append("left"))
+    with pytest.raises(KeyError), distributed.process_group(torch.device(device)):
+        raise KeyError
+    assert found == left
+    with distributed.process_group(torch.device(device)):
+        pass
+    assert found == [*left, "left"]

@@ -74,13 +74,13 @@ def split_files(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def without_hidden_labels(parts: Sequence[Part], numbers: Sequence[NDArray[np.int64]]) -> Sequence[Part]:
-    """The (train, val) parts, without val images whose labels are all hidden (negative) where train images have theirs.
+    """The (train, val) parts, without val if labels in it are hidden (negative) where train images have theirs.
 
     Hugging Face's test splits are such.
     """
     train, *val = numbers
-    if val and len(train) and train.min() >= 0 and len(val[0]) and val[0].max() < 0:
-        LOGGER.info("The labels of the test split are hidden: every fifth train image takes its place in evaluations.")
+    if val and len(train) and train.min() >= 0 and len(val[0]) and val[0].min() < 0:
+        LOGGER.warning("Labels of the val images are hidden: evaluations take every fifth train image instead.")
         return parts[:1]
     return parts
 

@@ -169,7 +169,7 @@ def held(folder: Path) -> Iterator[None]:
 def sweep(folder: Path) -> None:
     """Remove the temporary files of processes that were killed while they wrote.
 
-    Those of checkpoints at once, since only the holder of a folder writes them; others, which may be results that
+    Those that only the holder of a folder writes, such as checkpoints, at once; others, which may be results that
     another command is writing now, when they are old.
     """
     for path in folder.glob(".*.part"):

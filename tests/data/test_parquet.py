@@ -65,15 +65,18 @@ def test_a_data_sets_repository(dataset):
     assert train.name(6) == f"{dataset}/data/train-00001-of-00002.parquet/1"
 
 
-def test_hidden_labels_of_a_test_split_do_not_hide_those_of_train(dataset):
+@pytest.mark.parametrize("labels", [[-1, -1, -1], [0, -1, 2]])
+def test_hidden_labels_of_a_test_split_do_not_hide_those_of_train(dataset, caplog, labels):
     """Every fifth train image is then for evaluation."""
     next((dataset / "data").glob("validation-*")).unlink()
+    write(dataset / "data" / "test-00000-of-00001.parquet", labels, first=200)
     write(dataset / "data" / "train-00000-of-00002.parquet", [0, 1, 2] * 5)
     write(dataset / "data" / "train-00001-of-00002.parquet", [0, 1, 2], first=15)
     train, val = open_labelled(str(dataset))
     assert train.classes == val.classes == tuple(NAMES)
     assert sorted(reds(train) + reds(val)) == list(range(18))
     assert reds(val) == [12, 13, 14]
+    assert caplog.messages == ["Labels of the val images are hidden: evaluations take every fifth train image instead."]
 
 
 def test_any_order_of_access(dataset):

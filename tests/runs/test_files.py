@@ -95,7 +95,8 @@ def test_a_folder_has_one_writer(folder):
 def test_temporary_files_of_killed_processes_are_swept(folder, victim):
     """Not what another command may be writing now, such as results."""
     kept = [folder / name for name in ("a.json", ".hidden", "b.part", ".results.json.4567cdef.part")]
-    for path in [*kept, folder / ".last.pt.0123abcd.part", folder / ".metrics.jsonl.77.part"]:
+    swept = (".last.pt.0123abcd.part", ".state.pt.0123abcd.part", ".part-00001.parquet.01ab.part")
+    for path in [*kept, *(folder / name for name in swept), folder / ".metrics.jsonl.77.part"]:
         path.write_text("x")
     hours_ago = time.time() - 2 * 3600
     os.utime(folder / ".metrics.jsonl.77.part", (hours_ago, hours_ago))
@@ -120,18 +121,22 @@ def test_file_systems_without_locks_are_warned_of(folder, monkeypatch, caplog, e
     assert caplog.messages == [warning]
 
 
-def test_a_lock_of_a_colleague_is_waited_for(folder, monkeypatch):
-    """In a folder that both may write to, whose lock file only its owner may write."""
-    with locked(folder / "results.json"):
-        pass
-    really_open = os.open
+def opening_as_colleague(really_open):
+    """`os.open` of somebody who may read the files in a folder, and not write them."""
 
-    def open_as_colleague(path, flags, *mode):
+    def open_file(path, flags, *mode):
         if flags & os.O_RDWR:
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return really_open(path, flags, *mode)
 
-    monkeypatch.setattr(os, "open", open_as_colleague)
+    return open_file
+
+
+def test_a_lock_of_a_colleague_is_waited_for(folder, monkeypatch):
+    """In a folder that both may write to, whose lock file only its owner may write."""
+    with locked(folder / "results.json"):
+        pass
+    monkeypatch.setattr(os, "open", opening_as_colleague(os.open))
     with locked(folder / "results.json"):
         pass
     with pytest.raises(PermissionError), locked(folder / "other.json"):  # there is no lock file to read
@@ -142,10 +147,7 @@ def test_a_folder_of_a_colleague_is_not_held(folder, monkeypatch):
     with held(folder):
         pass
 
-    def fail(path, *_):
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    monkeypatch.setattr(os, "open", fail)
+    monkeypatch.setattr(os, "open", opening_as_colleague(os.open))
     with pytest.raises(PermissionError, match="Permission denied"), held(folder):
         pass
 
