@@ -53,6 +53,7 @@ bench: setup
 	$(BIN)/python benchmarks/scale.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/cluster.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/loops.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/busy_cores.py --write docs/benchmarks.md
 
 faults: setup
 	$(BIN)/python -m faults --write docs/reliability.md

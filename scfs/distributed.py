@@ -1,14 +1,11 @@
 """The only file that knows of process groups: everywhere else, one process and many run the same code."""
 
 import inspect
-import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -16,9 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from scfs.cores import allowed_cores, core_quota
 from scfs.errors import UserError, fixable
 
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of Linux's control groups: microseconds, of so many
 TIMEOUT, DEFAULT_TIMEOUT = "SCFS_TIMEOUT", 600.0  # environment variable; seconds
 NO_TIMEOUT = timedelta(days=365)
 # How gloo puts it that another process ended or does not answer.
@@ -44,17 +41,14 @@ def local_world_size() -> int:
 
 def num_cores() -> int:
     """The number of cores for this process: those it may use, divided by the processes on this machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _core_quota()) // local_world_size())
+    return max(1, min(len(allowed_cores()), core_quota()) // local_world_size())
 
 
-def _core_quota() -> int:
-    """The cores that a container may use at a time, rounded up (docker --cpus); on other systems no limit."""
-    try:
-        quota, period = CPU_QUOTA.read_text(encoding="ascii").split()
-        return max(1, math.ceil(int(quota) / int(period)))
-    except (OSError, ValueError):  # there is no such file, or no limit in it: "max"
-        return sys.maxsize
+def own_cores() -> list[int]:
+    """The cores that no other process of this run uses; none if a container may use only some at a time."""
+    cores, count = allowed_cores(), num_cores()
+    first = count * int(os.environ.get("LOCAL_RANK", "0"))
+    return cores[first : first + count] if core_quota() >= len(cores) else []
 
 
 def is_rank_zero() -> bool:

@@ -40,14 +40,15 @@ ARROWS = {
     "markdown": set(),
     "view_batch": set(),
     "preprocessing": set(),
-    "distributed": set(),
+    "cores": set(),
+    "distributed": {"cores"},
     "method": {"view_batch"},
     "backbones": {"preprocessing", "weights", "runs.backbone_record"},
-    "data": {"distributed", "preprocessing", "view_batch", "runs.files", "regular_file", "printable"},
+    "data": {"distributed", "cores", "preprocessing", "view_batch", "runs.files", "regular_file", "printable"},
     "data_check": {"setting_types", "data", "runs.files", "distributed"},
     "data_resize": {"setting_types", "data", "runs.files", "distributed"},
     "runs": {"", "distributed", "portable", "regular_file"},
-    "training": {"runs", "distributed", "process", "portable"},
+    "training": {"runs", "distributed", "cores", "process", "portable"},
     "evaluate": {
         *("config", "recipe", "backbones", "data", "training", "runs", "distributed", "markdown", "process"),
         *("setting_types", "preprocessing", "visualize.detections", "visualize.segmentation"),  # the last two only draw

@@ -1,9 +1,11 @@
 import logging
+import os
 import re
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import active_children
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
+from scfs.cores import allowed_cores, unbind
 from scfs.data.decode import Unreadable
 from scfs.data.order import EpochOrder
 from scfs.data.packed_batch import PackedBatch, pack
@@ -28,6 +31,7 @@ from scfs.view_batch import ViewBatch
 
 MAX_WORKERS = 8  # chosen by auto
 PREFETCHED = 4  # batches that a worker loads ahead
+NICENESS = 10  # of workers beside a step on a CPU, which gains about a tenth
 WORKERS_PER_CORE, LEAST_LIMIT = 4, 32  # more only use memory: thousands never finish starting
 DEATH_SECONDS = 5.0  # that a killed worker may take to end
 WORKER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by|exited unexpectedly)")
@@ -322,12 +326,18 @@ def _options(workers: int, pin: bool) -> dict[str, Any]:
     # A separate generator: a loader must not advance torch's global one, which the training step uses.
     options: dict[str, Any] = {"num_workers": workers, "pin_memory": pin, "generator": torch.Generator()}
     if workers:
-        options |= {"prefetch_factor": PREFETCHED, "worker_init_fn": _quiet_worker}
+        options |= {"prefetch_factor": PREFETCHED, "worker_init_fn": partial(_quiet_worker, not pin, allowed_cores())}
     return options
 
 
-def _quiet_worker(_: int) -> None:
-    """One thread; Ctrl-C is handled by the main process, and SIGTERM must not run its handler here."""
+def _quiet_worker(gives_way: bool, cores: list[int], _: int) -> None:
+    """One thread, on any core; Ctrl-C is handled by the main process, and SIGTERM must not run its handler here.
+
+    gives_way: to the threads of a training step on the same cores, which wait for each other.
+    """
+    unbind(cores)
+    if gives_way and hasattr(os, "nice"):
+        os.nice(NICENESS)
     torch.set_num_threads(1)
     cv2.setNumThreads(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

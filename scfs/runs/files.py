@@ -22,12 +22,8 @@ from scfs.regular_file import read_regular
 LOCK = ".lock"
 # Lustre without flock, NFS without lockd, and others; the last: NFS, for a lock file that may only be read.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
-HOLDERS = (
-    ".last.",
-    ".epoch_",
-    ".state.",
-    ".part-",
-)  # how temporary files begin that only the holder of a folder writes
+# How temporary files begin that only the holder of a folder writes.
+HOLDERS = (".last.", ".epoch_", ".state.", ".part-")
 OLD_SECONDS = 3600.0
 LOGGER = logging.getLogger("scfs")
 MOST_BYTES = 2**30  # of a JSON file or a log

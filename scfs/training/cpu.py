@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-from scfs.distributed import num_cores, world_size
+from scfs.cores import bound_threads
+from scfs.distributed import num_cores, own_cores, world_size
 from scfs.portable import peak_resident_bytes
 from scfs.process import owns_process
 
@@ -24,21 +25,23 @@ LOGGER = logging.getLogger("scfs")
 
 @contextmanager
 def cpu_setup(device: torch.device, threads: int | str = "auto", *, keep_memory: bool = True) -> Iterator[None]:
-    """Context of every job: torch uses this process's cores, and freed memory is reused if the work is on the CPU.
+    """Context of every job: torch uses this process's cores and, if the work is on the CPU, reuses freed memory.
 
-    threads: `auto` is what OMP_NUM_THREADS says or, without it, one per core. The previous number of threads is
-    restored at the end. In a program that imports scfs, the allocator is left alone, and so are threads unless they are
-    set.
+    threads: `auto` is what OMP_NUM_THREADS says or, without it, one per core; then each has a core of its own. The
+    previous number of threads is restored at the end. In a program that imports scfs, the allocator is left alone, and
+    so are threads unless they are set.
     """
     before = torch.get_num_threads()
     if threads != "auto":
         torch.set_num_threads(usable_threads(int(threads)))
     elif owns_process() and not _threads_are_given():
         torch.set_num_threads(num_cores())
-    if keep_memory and device.type == "cpu" and owns_process():
+    owns_cores = device.type == "cpu" and owns_process()
+    if keep_memory and owns_cores:
         keep_freed_memory()
     try:
-        yield
+        with bound_threads(own_cores() if owns_cores else []):
+            yield
     finally:
         torch.set_num_threads(before)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from scfs import distributed
+from scfs import cores, distributed
 from scfs.process import own_process
 from scfs.training import cpu
 from scfs.training.cpu import cpu_setup, peak_memory, usable_threads
@@ -63,13 +63,13 @@ def test_a_number_of_threads_that_the_user_gave_is_kept(monkeypatch):
             assert torch.get_num_threads() == expected
 
 
-@pytest.mark.parametrize(("quota", "cores"), [("max 100000", 8), ("250000 100000", 3), ("50000 100000", 1), (None, 8)])
-def test_cores_are_those_of_the_container(quota, cores, tmp_path, monkeypatch):
-    monkeypatch.setattr(distributed, "CPU_QUOTA", tmp_path / "cpu.max")
+@pytest.mark.parametrize(("quota", "count"), [("max 100000", 8), ("250000 100000", 3), ("50000 100000", 1), (None, 8)])
+def test_cores_are_those_of_the_container(quota, count, tmp_path, monkeypatch):
+    monkeypatch.setattr(cores, "CPU_QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
     if quota:
         (tmp_path / "cpu.max").write_text(f"{quota}\n")
-    assert distributed.num_cores() == cores
+    assert distributed.num_cores() == count
 
 
 def test_thousands_of_threads(monkeypatch, caplog):
