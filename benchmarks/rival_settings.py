@@ -68,6 +68,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "crops 0.08-1": {"views.global_scale": (0.08, 1.0)},
     "crops 0.4-1": {"views.global_scale": (0.4, 1.0)},
     "views of 48 px": {"views.global_size": 48},
+    "resnet10_quarter": {"backbone.name": "resnet10_quarter"},
+    "resnet18_half": {"backbone.name": "resnet18_half"},
+    "resnet10": {"backbone.name": "resnet10"},
 }
 OURS |= {f"scfs, {name}": (FAST, changes) for name, changes in CHANGES.items()}
 

@@ -20,7 +20,12 @@ from scfs.weights.read import Stored, read_weights
 # B images, C channels, H W map height and width
 
 # Reduced ResNets for CPUs by name: blocks and channels of each stage.
-REDUCED = {"resnet10_half": ((1, 1, 1, 1), (32, 64, 128, 256))}
+REDUCED = {
+    "resnet10_quarter": ((1, 1, 1, 1), (16, 32, 64, 128)),
+    "resnet10_half": ((1, 1, 1, 1), (32, 64, 128, 256)),
+    "resnet18_half": ((2, 2, 2, 2), (32, 64, 128, 256)),
+    "resnet10": ((1, 1, 1, 1), (64, 128, 256, 512)),
+}
 # Backbones to try for a file of weights that does not name its own, by the suffix of one of its entries.
 USUAL = {
     ("conv1.weight",): (*REDUCED, *(f"resnet{depth}" for depth in (18, 34, 50, 101, 152))),

@@ -51,7 +51,10 @@ class DataSettings(Settings):
 class BackboneSettings(Settings):
     """The network to pre-train."""
 
-    name: str = Field("resnet50", description="a timm model, or resnet10_half (reduced, for CPUs)")
+    name: str = Field(
+        "resnet50",
+        description="a timm model, or a reduced one for CPUs: resnet10_quarter, resnet10_half, resnet18_half, resnet10",
+    )
     layers: Annotated[tuple[str, ...] | Auto, BeforeValidator(as_names)] = Field(
         "auto",
         description="search layers, shallow to deep; auto: the last three stages; of a ViT, 1/2, 3/4 and all of it",

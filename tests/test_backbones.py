@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from timm.layers import DropPath
 
-from scfs.backbones import Backbone, default_layers, guess_name, load_backbone
+from scfs.backbones import REDUCED, Backbone, default_layers, guess_name, load_backbone
 from scfs.errors import UserError
 from scfs.runs import checkpoint
 from scfs.weights.read import Stored
@@ -269,3 +269,9 @@ def test_random_weights_depend_on_the_seed():
     first, again, other = (load_backbone("random:resnet10_half", seed=s).backbone.net.conv1.weight for s in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("name", [*REDUCED, "resnet18", "resnet34"])
+def test_each_network_is_told_from_those_it_contains(name, tmp_path):
+    torch.save(Backbone(name).net.state_dict(), tmp_path / "weights.pth")
+    assert load_backbone(str(tmp_path / "weights.pth")).backbone.name == name

@@ -19,7 +19,7 @@ class BenchData(Settings):
 class BenchStep(Settings):
     """The training steps to time."""
 
-    backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
+    backbone: str = Field("resnet50", description="a timm model, or a reduced one such as resnet10_half")
     batch_size: Positive = Field(4, description="images per step")
     num_local_views: Positive = Field(8, description="local views of an image")
     global_size: Side = Field(224, description="side of the two global views, in pixels")
@@ -35,7 +35,7 @@ class BenchStep(Settings):
 class BenchMemory(Settings):
     """The steps whose memory and time are measured."""
 
-    backbone: str = Field("resnet50", description="a timm model, or resnet10_half")
+    backbone: str = Field("resnet50", description="a timm model, or a reduced one such as resnet10_half")
     batch_sizes: Annotated[tuple[Positive, ...], BeforeValidator(as_names)] = Field((4,), description="images per step")
     num_local_views: Positive = Field(8, description="local views of an image")
     global_size: Side = Field(224, description="side of the two global views, in pixels")
@@ -49,6 +49,6 @@ class BenchMemory(Settings):
 class BenchGrowth(Settings):
     """The step whose growth is measured."""
 
-    backbone: str = Field("resnet18", description="a timm model, or resnet10_half")
+    backbone: str = Field("resnet18", description="a timm model, or a reduced one such as resnet10_half")
     rounds: Positive = Field(3, description="steps per point; the medians are compared")
     write: str = Field("", description="Markdown page to add the tables to; the plot goes beside it, as growth.png")
