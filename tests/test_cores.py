@@ -18,11 +18,10 @@ from scfs.distributed import num_cores
 from scfs.process import own_process
 from scfs.training.cpu import cpu_setup
 
-def masks():
-    return [os.sched_getaffinity(int(thread.name)) for thread in THREADS.iterdir()]
-
-def single():
-    return [min(mask) for mask in masks() if len(mask) == 1]
+def bound():
+    # The threads that may run on one core only, and that core.
+    masks = {int(thread.name): os.sched_getaffinity(int(thread.name)) for thread in THREADS.iterdir()}
+    return {thread: min(mask) for thread, mask in masks.items() if len(mask) == 1}
 
 class Cores:
     def __len__(self):
@@ -33,11 +32,12 @@ class Cores:
 if __name__ == "__main__":
     cores = [*range(num_cores())]
     with own_process(), cpu_setup(torch.device("cpu"), keep_memory=False):
-        print(len(single()), len({*single()}))
+        threads = bound()
+        print(len(threads), len({*threads.values()}))
         print(os.sched_getaffinity(0) < {*allowed_cores()}, num_cores() == len(cores))
         [[loaded]] = DataLoader(Cores(), collate_fn=lambda batch: batch, **_options(1, pin=False))
         print(loaded == (allowed_cores(), os.nice(0) + 10))
-    print(all(len(mask) == num_cores() for mask in masks()))
+    print(all(len(os.sched_getaffinity(thread)) == num_cores() for thread in [0, *threads]))
 """
 needs_cores = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2 or cores.core_quota() < 2**31,
