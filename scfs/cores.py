@@ -12,7 +12,7 @@ import torch
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of Linux's control groups: microseconds, of so many
 THREADS = Path("/proc/self/task")
 BY_USER = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")  # environment variables that choose the cores of threads
-PARALLEL_NUMBERS = 2**22  # torch computes fewer in a single thread
+NUMBERS_PER_THREAD = 2**16  # torch shares fewer among fewer threads
 
 _before: list[int] | None = None  # what the main thread was allowed before it was bound
 
@@ -72,7 +72,7 @@ def _may_bind() -> bool:
 def _new_threads() -> list[int]:
     """The threads that torch starts for its first parallel work, by Linux's numbers."""
     before = {*THREADS.iterdir()}
-    torch.zeros(PARALLEL_NUMBERS).add_(1)
+    torch.zeros(NUMBERS_PER_THREAD * torch.get_num_threads()).add_(1)
     return sorted(int(thread.name) for thread in {*THREADS.iterdir()} - before)
 
 
