@@ -145,6 +145,9 @@ def main() -> None:
         name, folder = data_named(data)
         if name not in SIZES or not all((Path(folder) / split).is_dir() for split in ("train", "val")):
             parser.error(f"--data {data}: give imagenette=FOLDER or pets=FOLDER, a folder with train and val")
+    for weights in args.weights if args.job is run_all else []:
+        if weights != RANDOM and not Path(data_named(weights)[1]).exists():
+            parser.error(f"--weights {weights}: give NAME=FILE with a file or run folder that exists, or {RANDOM}")
     if args.job is run_all and 0 < args.images < args.batch_size:
         parser.error(f"--images {args.images} is less than a batch; lower --batch-size")
     args.job(args)

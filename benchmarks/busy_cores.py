@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--busy", nargs="+", type=int, default=[0, 1], help="numbers of other processes")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each, in turn")
-    parser.add_argument("--write", default="", help="page whose table is replaced")
+    parser.add_argument("--write", default="", help="page to add the table to")
     arguments = parser.parse_args()
     rows: list[Row] = []
     for busy in arguments.busy:
