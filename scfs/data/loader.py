@@ -330,13 +330,13 @@ def _options(workers: int, pin: bool) -> dict[str, Any]:
     return options
 
 
-def _quiet_worker(gives_way: bool, cores: list[int], _: int) -> None:
+def _quiet_worker(lower_priority: bool, cores: list[int], _: int) -> None:
     """One thread, on any core; Ctrl-C is handled by the main process, and SIGTERM must not run its handler here.
 
-    gives_way: to the threads of a training step on the same cores, which wait for each other.
+    lower_priority: than the threads of a training step on the same cores, which wait for each other.
     """
     unbind(cores)
-    if gives_way and hasattr(os, "nice"):
+    if lower_priority and hasattr(os, "nice"):
         os.nice(NICENESS)
     torch.set_num_threads(1)
     cv2.setNumThreads(0)
