@@ -10,7 +10,7 @@ from rival_settings import CHANGES, OURS, RIVAL_VIEWS, settings_of
 
 from scfs.runs.files import locked, write_json
 
-FACTORS = (1 / 3, 1.0, 3.0, 9.0)  # of the published learning rate
+FACTORS = (1 / 3, 1.0, 3.0, 9.0, 27.0)  # of the published learning rate
 SIZES = {"imagenette": 96, "pets": 84, "scenes": 96}  # of the scored views
 CHANGED = tuple(f"scfs, {name}" for name in CHANGES)
 METHODS = (*(name for name in OURS if name not in CHANGED), *RIVAL_VIEWS)
