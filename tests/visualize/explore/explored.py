@@ -1,19 +1,27 @@
 """Sessions and servers of `scfs explore` for tests."""
 
+import base64
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import uvicorn
 from rich.console import Console
 
+from scfs.visualize.attention import attend
 from scfs.visualize.explore.job import open_session, reserve_port
 from scfs.visualize.explore.server import create_app
 from scfs.visualize.explore.settings import Explore
-from scfs.visualize.explore.state.session import Session
+from scfs.visualize.explore.state.session import Session, to_pixels
 
 TOKEN = "a-token-of-tests"
+HOST = "127.0.0.1:8123"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+BOX = [0.2, 0.3, 0.6, 0.8]
+EVERYTHING = ["/", "/page/main.js", "/api/session", "/api/images", "/api/images/0", "/api/images/0/full"]
+GOOD = {"run": 0, "photo": "4", "box": BOX}
 
 
 def session_of(*targets: str, **settings) -> Session:
@@ -43,3 +51,27 @@ def served(session: Session) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
         server.should_exit = True
         thread.join()
+
+
+def sentence(response):
+    """The one sentence of a refusal."""
+    content = response.json()
+    assert list(content) == ["detail"]
+    assert "Traceback" not in content["detail"]
+    assert content["detail"].endswith(".")
+    assert "\n" not in content["detail"]
+    return content["detail"]
+
+
+def maps_of(answer, layer):
+    """(images, H, W)"""
+    rows = [np.frombuffer(base64.b64decode(image["maps"][layer]), "<f4") for image in answer["images"]]
+    return np.stack(rows).reshape(len(rows), *answer["shapes"][layer])
+
+
+def expected_maps(session, photo, box, photos):
+    searcher, source = session.runs[0].searcher, session.gallery.source
+    image = source.image(int(photo))
+    queries = searcher.queries([image.crop(to_pixels(box, image.size))])
+    found = attend(queries, searcher.keys([source.image(int(each)) for each in photos]))
+    return {layer: maps[0] for layer, maps in found.items()}

@@ -1,34 +1,20 @@
 """The server of `scfs explore`: who may talk to it, what it accepts, and that its numbers are those of `attend`."""
 
-import asyncio
-import base64
 import io
 import json
 import re
-import socket
 import struct
 import zlib
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
-from urllib.parse import urlsplit
 
-import httpx2
 import numpy as np
 import pytest
-from explored import TOKEN, served, session_of
+from explored import BEARER, BOX, EVERYTHING, GOOD, HOST, TOKEN, expected_maps, maps_of, sentence, session_of
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from scfs.visualize.attention import attend
 from scfs.visualize.explore.guard import MAX_UPLOAD
 from scfs.visualize.explore.server import create_app
 from scfs.visualize.explore.state.gallery import MAX_OWN
-from scfs.visualize.explore.state.session import to_pixels
-from scfs.visualize.explore.turns import Turns
-
-HOST = "127.0.0.1:8123"
-BEARER = {"Authorization": f"Bearer {TOKEN}"}
-BOX = [0.2, 0.3, 0.6, 0.8]
 
 
 @pytest.fixture(scope="module")
@@ -68,33 +54,6 @@ def bomb():
     header = struct.pack(">IIBBBBB", 30000, 30000, 1, 0, 0, 0, 0)
     rows = zlib.compress(bytes(3751 * 100), 9)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-
-
-def sentence(response):
-    """The one sentence of a refusal."""
-    content = response.json()
-    assert list(content) == ["detail"]
-    assert "Traceback" not in content["detail"]
-    assert content["detail"].endswith(".")
-    assert "\n" not in content["detail"]
-    return content["detail"]
-
-
-def maps_of(answer, layer):
-    """(images, H, W)"""
-    rows = [np.frombuffer(base64.b64decode(image["maps"][layer]), "<f4") for image in answer["images"]]
-    return np.stack(rows).reshape(len(rows), *answer["shapes"][layer])
-
-
-def expected_maps(session, photo, box, photos):
-    searcher, source = session.runs[0].searcher, session.gallery.source
-    image = source.image(int(photo))
-    queries = searcher.queries([image.crop(to_pixels(box, image.size))])
-    found = attend(queries, searcher.keys([source.image(int(each)) for each in photos]))
-    return {layer: maps[0] for layer, maps in found.items()}
-
-
-EVERYTHING = ["/", "/page/main.js", "/api/session", "/api/images", "/api/images/0", "/api/images/0/full"]
 
 
 @pytest.mark.parametrize("path", EVERYTHING)
@@ -214,9 +173,6 @@ def test_the_image_alone(client):
     assert [image["photo"] for image in answer["images"]] == ["4"]
 
 
-GOOD = {"run": 0, "photo": "4", "box": BOX}
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -318,104 +274,3 @@ def test_huge_photos_are_refused_by_their_length_and_while_they_arrive(client):
     response = client.post("/api/photos", content=endless())  # without a Content-Length
     assert response.status_code == 413
     assert "32 MB" in sentence(response)
-
-
-def test_a_real_server_stops_reading_a_huge_photo(session):
-    with (
-        served(session) as address,
-        socket.create_connection(urlsplit(address).netloc.split(":"), timeout=20) as client,
-    ):
-        head = f"POST /api/photos HTTP/1.1\r\nHost: {urlsplit(address).netloc}\r\nAuthorization: Bearer {TOKEN}\r\n"
-        client.sendall(f"{head}Content-Length: 99999999999\r\n\r\n".encode())
-        assert client.recv(4096).startswith(b"HTTP/1.1 413")
-
-
-def test_the_server_listens_on_this_machine_only(session):
-    with served(session) as address:
-        port = urlsplit(address).port
-        assert httpx2.get(f"{address}/api/session", headers=BEARER).status_code == 200
-        with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.2", port), timeout=5):
-            pass
-
-
-def test_fifty_clients_at_a_time_get_their_own_answers(session):
-    rng = np.random.default_rng(0)
-    corners = rng.uniform(0, 0.5, (50, 2))
-    asked = [{"run": 0, "photo": str(i % 12), "box": [x, y, x + 0.4, y + 0.3]} for i, (x, y) in enumerate(corners)]
-    with served(session) as address, ThreadPoolExecutor(50) as clients:
-
-        def ask(body):
-            with httpx2.Client(timeout=60) as client:
-                return client.post(f"{address}/api/search", json=body, headers=BEARER)
-
-        responses = list(clients.map(ask, asked))
-    for body, response in zip(asked, responses, strict=True):
-        assert response.status_code == 200
-        answer = response.json()
-        photos = [image["photo"] for image in answer["images"]]
-        expected = expected_maps(session, body["photo"], body["box"], photos)["layer2"]
-        np.testing.assert_allclose(maps_of(answer, "layer2"), expected, rtol=0, atol=1e-5)
-
-
-def test_other_requests_do_not_wait_for_a_network(session, monkeypatch):
-    started, finish = Event(), Event()
-
-    def search(*_, **__):
-        started.set()
-        assert finish.wait(60)
-        return {"images": []}
-
-    monkeypatch.setattr(session, "search", search)
-    with served(session) as address, ThreadPoolExecutor(1) as clients:
-        waiting = clients.submit(httpx2.post, f"{address}/api/search", json=GOOD, headers=BEARER, timeout=60)
-        assert started.wait(60)
-        for path in EVERYTHING:
-            assert httpx2.get(f"{address}{path}", headers=BEARER, timeout=30).status_code == 200
-        assert not waiting.done()
-        finish.set()
-        assert waiting.result().json() == {"images": []}
-
-
-class Client:
-    """A request whose client is there or gone."""
-
-    def __init__(self, is_gone):
-        self.is_gone = is_gone
-
-    async def is_disconnected(self):
-        return self.is_gone
-
-
-def test_work_is_done_one_piece_at_a_time_and_not_for_clients_that_are_gone(monkeypatch):
-    monkeypatch.setattr("scfs.visualize.explore.turns.MAX_WAITING", 20)
-    running, done = [], []
-
-    def work(number):
-        running.append(number)
-        assert running == [number]
-        done.append(running.pop())
-        return number
-
-    async def all_at_once():
-        turns = Turns("test")
-        asked = [turns.take(Client(is_gone=i % 2 == 1), lambda i=i: work(i)) for i in range(24)]
-        results = await asyncio.gather(*asked, return_exceptions=True)
-        turns.close()
-        return [getattr(each, "status_code", each) for each in results]
-
-    with ThreadPoolExecutor(1) as thread:  # a browser of other tests may have its loop in this one
-        results = thread.submit(asyncio.run, all_at_once()).result()
-    assert results == [*(499 if i % 2 else i for i in range(20)), *[503] * 4]
-    assert done == list(range(0, 20, 2))
-
-
-def test_a_failure_of_the_server_is_a_sentence(session, monkeypatch):
-    def fail(*_, **__):
-        raise RuntimeError("secret")
-
-    monkeypatch.setattr(session, "search", fail)
-    app = create_app(session, token=TOKEN, port=8123)
-    with TestClient(app, base_url=f"http://{HOST}", headers=BEARER, raise_server_exceptions=False) as client:
-        response = client.post("/api/search", json=GOOD)
-    assert response.status_code == 500
-    assert "secret" not in sentence(response)
