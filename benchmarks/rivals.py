@@ -11,9 +11,9 @@ thread: data loading counts, evaluation does not. The number of epochs is what f
 steps, which are measured once, in turn, so that only their ratios matter (records/step_ratios.json; `rivals.py time`
 measures them again). Minutes are those of the machine of the first runs; the runs of other machines get as many
 epochs. Learning rates are chosen on every fifth train photo, among a third, once, three and nine times the published
-one. That is less tuning than our own recipe had, whose settings were chosen on the same held-out photos; `dino` is
-the same without terms at the layers, and `dino-no-multicrop` without local views too: SimCLR's objective with our
-optimizer.
+one, and larger ones while the largest is best (--factors). That is less tuning than our own recipe had, whose settings
+were chosen on the same held-out photos; `dino` is the same without terms at the layers, and `dino-no-multicrop` without
+local views too: SimCLR's objective with our optimizer.
 
 Runs already in the records are skipped, and an interrupted one is resumed; several processes may work on the same
 records, each on its own core. Needs lightly: pip install --no-deps -r benchmarks/requirements.txt.
@@ -71,7 +71,7 @@ def works_of(run: Planned, args: argparse.Namespace, precision: str, recorded: l
     chosen = 1.0 if args.changes is not None else best
     work = {"data": data, "method": method, "minutes": minutes, "seed": seed, "precision": precision}
     work |= {"held_out": args.choose or args.changes is not None, "size": SIZES[data], "settings": settings_of(method)}
-    return [{**work, "lr_factor": factor} for factor in (FACTORS if args.choose else [chosen])]
+    return [{**work, "lr_factor": factor} for factor in (args.factors if args.choose else [chosen])]
 
 
 def time_again(args: argparse.Namespace) -> None:
@@ -125,6 +125,13 @@ def main() -> None:
     runner.add_argument("--methods", nargs="+", choices=METHODS, default=COMPARED)
     runner.add_argument("--seeds", nargs="+", type=int, default=[0])
     runner.add_argument("--choose", action="store_true", help="try learning rates on held-out train photos")
+    runner.add_argument(
+        "--factors",
+        nargs="+",
+        type=float,
+        default=FACTORS,
+        help="with --choose, of the published rate; try larger ones if the largest was best",
+    )
     runner.add_argument(
         "--changes",
         nargs="*",
