@@ -24,7 +24,8 @@ shift 2
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 main=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
 
-srun .venv/bin/torchrun \
+# srun takes one core for a task unless told otherwise, since Slurm 22.05.
+srun --cpus-per-task="$SLURM_CPUS_PER_TASK" .venv/bin/torchrun \
   --nnodes "$SLURM_NNODES" --nproc-per-node "${SLURM_GPUS_ON_NODE:-8}" --max-restarts 3 \
   --rdzv-backend c10d --rdzv-endpoint "$main:29500" --rdzv-id "$SLURM_JOB_ID" \
   -m scfs pretrain "$recipe" --run.folder "$run" --resume "$@"

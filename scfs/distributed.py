@@ -122,10 +122,15 @@ def waiting_for_all() -> Iterator[None]:
 
     Every process must enter it. It ends early if another process dies.
     """
-    group = dist.new_group(backend="gloo", timeout=NO_TIMEOUT) if world_size() > 1 else None
+    group = _group_without_timeout() if world_size() > 1 else None
     yield
     if group is not None:
-        dist.barrier(group)  # type: ignore[arg-type]  # every process is in it
+        dist.barrier(group)
+
+
+def _group_without_timeout() -> Any:
+    """A group of all processes, which must create it together. It fails at once if one of them dies."""
+    return dist.new_group(backend="gloo", timeout=NO_TIMEOUT)
 
 
 def sum_over_processes(tensors: Iterable[Tensor]) -> None:
@@ -215,10 +220,14 @@ def gather(value: T) -> list[T]:
     return values
 
 
-def on_rank_zero(action: Callable[[], T]) -> T:
-    """Run an action in rank zero only; all processes get its result or, if it fails, an error."""
+def on_rank_zero(action: Callable[[], T], *, takes_long: bool = False) -> T:
+    """Run an action in rank zero only; all processes get its result or, if it fails, an error.
+
+    The others wait at most as long as for any collective, or without a limit if it `takes_long`.
+    """
     if world_size() == 1:
         return action()
+    group = _group_without_timeout() if takes_long else None
     box: list[Any] = [None, None]  # the result, and the error
     failure: Exception | None = None
     if is_rank_zero():
@@ -228,7 +237,7 @@ def on_rank_zero(action: Callable[[], T]) -> T:
             failure = _shared_error(error)
             known = isinstance(failure, UserError)
             box[1] = UserError(str(failure)) if known else RuntimeError(f"Rank zero failed: {error!r}.")
-    dist.broadcast_object_list(box, src=0)
+    dist.broadcast_object_list(box, src=0, group=group)
     if failure is not None:
         raise failure
     if box[1] is not None:

@@ -102,8 +102,9 @@ def test_layers_of_another_contrast(tiny):
 
 
 def test_an_interrupted_table_is_resumed_without_repeating_work(scfs, tiny_recipe, photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(photos.parent)
     command = ("ablate", "layers", tiny_recipe, "--seeds", 0, "--linear", "cached", "--linear_epochs", 2)
-    command = (*command, "--data", photos, "--folder", tmp_path / "table", "--optim.epochs", 1)
+    command = (*command, "--data", photos.name, "--folder", tmp_path / "table", "--optim.epochs", 1)
     trained = []
     pretrain = job.pretrain
 
@@ -142,6 +143,7 @@ def test_an_interrupted_table_is_resumed_without_repeating_work(scfs, tiny_recip
     code, _, err = scfs(*command, "--data.workers", 1)
     assert code == 0, err
     assert len(trained) == 4
+    assert [result.evaluation for result in read_results(run)] == ["knn", "linear", "knn", "knn"]  # no more of its own
     assert (tmp_path / "table" / "table.md").read_text() == page
     code, _, err = scfs(*command[:-1], 3)
     assert code == 2

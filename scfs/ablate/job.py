@@ -20,6 +20,7 @@ from scfs.evaluate.knn.settings import Knn
 from scfs.evaluate.linear.job import linear
 from scfs.evaluate.linear.settings import Linear
 from scfs.evaluate.settings import Evaluation
+from scfs.evaluate.target import with_absolute_paths
 from scfs.pretraining.auto import resolve
 from scfs.pretraining.build import build_method
 from scfs.pretraining.job import pretrain
@@ -179,7 +180,8 @@ def _pretrain(run: Path, config: Config, console: Console) -> None:
 
 def _recorded(run: Path, scoring: Scoring) -> Metric | None:
     """The metric of a run's latest evaluation with the same settings, if any."""
-    expected = {**scoring.settings.model_dump(mode="json", exclude={*FREE}), "target": str(run)}
+    given = with_absolute_paths(scoring.settings)
+    expected = {name: value for name, value in given.items() if name not in FREE} | {"target": str(run)}
     for result in reversed(distributed.on_rank_zero(lambda: read_results(run))):
         is_same = all(result.settings.get(name) == value for name, value in expected.items())
         metrics = by_name(result.metrics)

@@ -12,11 +12,12 @@ from scfs.backbones import Backbone, fingerprint, load_backbone
 from scfs.data.decode import Unreadable, decode
 from scfs.data.locations import absolute_source
 from scfs.data.paths import readable
+from scfs.data.same_images import refuse_different_images
 from scfs.data.skipped import show_skipped, skipped_by_suffix
 from scfs.data.sources import Source, open_all
 from scfs.data.unreadable import show_left_out
 from scfs.data.views import centre_view, normalize
-from scfs.distributed import choose_device, is_rank_zero, process_group
+from scfs.distributed import choose_device, is_rank_zero, on_rank_zero, process_group
 from scfs.errors import UserError
 from scfs.evaluate.embed_parts import embed_in_parts
 from scfs.evaluate.feature_files import check_out, write_features
@@ -58,6 +59,7 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
     size = loaded.evaluated_size(settings.size)
     backbone = loaded.backbone.to(device).eval()
     with process_group(device), cpu_setup(device):
+        refuse_different_images(source)
         if out is not None and in_parts:
             about = {"weights": fingerprint(backbone), "size": size, "data": absolute_source(data)}
             matches, unreadable = list[Match](), embed_in_parts(backbone, source, out, about, settings, console)
@@ -67,7 +69,11 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
                 write_features(out, names, features)
                 console.print(f"{out}: {len(names)} x {features.shape[1]} features of {data} at {size} px")
             looked_for = None if query is None else embed_image(backbone, query, size)
-            matches = [] if looked_for is None else most_similar(features, names, looked_for, settings.nearest)
+            matches = (
+                []
+                if looked_for is None
+                else on_rank_zero(lambda: most_similar(features, names, looked_for, settings.nearest))
+            )
     for match in matches:
         console.print(f"{match.cosine:7.4f}  {readable(match.name)}")
     show_left_out(unreadable, console)
@@ -78,7 +84,10 @@ def embed(target: str, data: str, out: Path | None, settings: Embed, console: Co
 def _embed_all(
     backbone: Backbone, source: Source, size: int, settings: Embed, console: Console
 ) -> tuple[list[str], Tensor, list[str]]:
-    """Names and features of the images that can be read, in the order of the source, and what cannot be read."""
+    """Names and features of the images that can be read, in the order of the source, and what cannot be read.
+
+    Only rank zero has names and features.
+    """
     found = whole(
         extract_readable(
             backbone,

@@ -10,11 +10,9 @@ from scfs.data.loader import CentreViews, centre_loader, num_workers
 from scfs.data.sources import Source
 from scfs.data.unreadable import refuse_unreadable, show_left_out
 from scfs.data.views import normalize
-from scfs.distributed import gather, gathered_blocks, sum_counts, world_size
+from scfs.distributed import gather, sum_counts
 from scfs.errors import UserError
-from scfs.evaluate.sharding import shard_of
-
-BLOCK = 8192  # rows of each process that are exchanged at a time
+from scfs.evaluate.sharding import in_order, shard_of
 
 
 class LabelledFeatures(NamedTuple):
@@ -69,14 +67,8 @@ def extract(
 
 
 def whole(shard: Extracted) -> Extracted:
-    """The features of all processes, on the CPU of each: for what needs them in one place."""
-    columns = (*shard.labelled, shard.indices)
-    if world_size() > 1:
-        blocks = [[part.cpu() for part in block] for block in gathered_blocks(*columns, rows=BLOCK)]
-        features, labels, indices = (torch.cat(parts) for parts in zip(*blocks, strict=True))
-        order = indices.argsort()
-        columns = features[order], labels[order], indices[order]
-    features, labels, indices = (column.cpu() for column in columns)
+    """The features of all processes, on the CPU of rank zero; the other processes get none."""
+    indices, features, labels = in_order(shard.indices, *shard.labelled)
     return Extracted(LabelledFeatures(features, labels), indices, shard.unreadable)
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from scfs.backbones import Backbone, Loaded, fingerprint, load_backbone
 from scfs.data.locations import absolute_path, absolute_source
+from scfs.data.same_images import refuse_different_images
 from scfs.data.sources import Source, open_labelled
 from scfs.errors import UserError
 from scfs.evaluate.features import Extracted, extract_with_progress
@@ -39,14 +40,7 @@ class EvalTarget:
         return self.train.classes
 
     def resolved(self, settings: Target) -> dict[str, Any]:
-        """The settings and what they resolved to: weights, size, numbers of images. If equal, the work is the same.
-
-        Paths are absolute, so that what is recorded holds in any working directory.
-        """
-        given = settings.model_dump(mode="json")
-        paths = {"data": absolute_source(settings.data)}
-        if "classes" in given:
-            paths["classes"] = absolute_path(given["classes"])
+        """The settings and what they resolved to: weights, size, numbers of images. If equal, the work is the same."""
         resolved = {
             "target": self.target,
             "weights": fingerprint(self.backbone),
@@ -55,7 +49,7 @@ class EvalTarget:
             "val_images": len(self.val),
             "class_names": digest_of(self.classes),
         }
-        return given | paths | resolved
+        return with_absolute_paths(settings) | resolved
 
     def result(
         self,
@@ -131,9 +125,19 @@ def open_eval_target(target: str, settings: Evaluation, device: torch.device, co
     if not settings.data:
         raise UserError(f"{target} is not a run with its own images; give labelled images with --data.")
     train, val = open_labelled(settings.data, classes=settings.classes, max_pixels=own_data(target).max_pixels)
+    refuse_different_images(train, val)
     size = loaded.evaluated_size(settings.size)
     show_report(loaded, console)
     return EvalTarget(target, loaded.backbone.to(device), size, train, val, device)
+
+
+def with_absolute_paths(settings: Target) -> dict[str, Any]:
+    """The settings by name, with absolute paths, so that what is recorded holds in any working directory."""
+    given = settings.model_dump(mode="json")
+    paths = {"data": absolute_source(settings.data)}
+    if "classes" in given:
+        paths["classes"] = absolute_path(given["classes"])
+    return given | paths
 
 
 def load_evaluated(target: str, settings: Target) -> Loaded:

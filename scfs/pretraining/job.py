@@ -63,7 +63,7 @@ def pretrain(
         folder, first_step = open_run(
             run, name=name, resume=resume, console=console, changes=changes, hold=stack.enter_context
         )
-        if first_step >= run.total_steps:
+        if _is_finished(run, folder, first_step):
             note = f"{folder} is finished ({first_step} of {run.total_steps} steps); there is nothing to resume."
             console.print(note)
             return folder
@@ -111,7 +111,7 @@ def open_run(
         raise UserError(f"Processes see different checkpoints in {folder}; put the run folder on a shared disk.")
     if resume and saved is None:
         distributed.on_rank_zero(lambda: layout.check_history(folder, int(config.run.checkpoint_every_steps)))
-    if first_step >= run.total_steps:
+    if _is_finished(run, folder, first_step):
         return folder, first_step
 
     def write() -> None:
@@ -125,6 +125,20 @@ def open_run(
 
     distributed.on_rank_zero(write)
     return folder, first_step
+
+
+def _is_finished(run: PreparedRun, folder: Path, first_step: int) -> bool:
+    return first_step >= run.total_steps and _is_evaluated(folder, first_step)
+
+
+def _is_evaluated(folder: Path, step: int) -> bool:
+    """Whether an evaluation after a saved step, if one was due, is in the log: the state is saved before it.
+
+    A run without any evaluation cannot be scored, or is not to be.
+    """
+    logged = distributed.on_rank_zero(lambda: logged_metrics(layout.read_metrics(folder))) if step else {}
+    steps = {logged_step for points in logged.values() for logged_step, _ in points}
+    return step > 0 and (step in steps or not steps)
 
 
 def announce(
@@ -154,6 +168,7 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
         total_steps=run.total_steps,
         batch_size=config.optim.batch_size,
         first_step=first_step,
+        evaluated=_is_evaluated(folder, first_step),
         log_every_steps=every.log_every_steps,
         shown=lambda name: name in SHOWN or name.startswith("loss"),
         how_to_resume=f"resume with: scfs pretrain {shlex.quote(str(folder))} --resume",
@@ -171,11 +186,10 @@ def train_run(run: PreparedRun, folder: Path, first_step: int, score: OnlineScor
     health = Health(run.total_steps, run.config.method.num_outputs, first_rank=_first_rank(folder, first_step))
     hooks = Hooks[list[LoadedViews]](
         watch=_watch(run, folder, health),
-        evaluate=lambda step, display: (
-            _scores(score, run, step, health, display)
-            if step in (0, plan.total_steps) or _epoch_due(step, plan, int(every.knn_every_epochs))
-            else ()
+        evaluation_due=lambda step: (
+            score.enabled and (step in (0, plan.total_steps) or _epoch_due(step, plan, int(every.knn_every_epochs)))
         ),
+        evaluate=lambda step, display: _scores(score, run, step, health, display),
         save_due=lambda step: step % int(every.checkpoint_every_steps) == 0,
         save=lambda step: save_to(layout.LAST, step),
         keep=keep,

@@ -8,6 +8,7 @@ from rich.console import Console
 from scfs import distributed
 from scfs.config import Config
 from scfs.data.loader import PREFETCHED, LoadedViews, StepSampler, ViewDataset, num_workers, view_loader
+from scfs.data.same_images import refuse_different_images
 from scfs.data.sources import Source, open_train
 from scfs.data.views import MultiCrop
 from scfs.errors import UserError
@@ -75,6 +76,7 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
     check_loggers(config.run.loggers)
     workers = num_workers(config.data.workers, device)
     source = _open_images(config, fresh=fresh)
+    refuse_different_images(source)
     if len(source) < config.optim.batch_size:
         raise UserError(
             f"optim.batch_size {config.optim.batch_size} is larger than the data ({len(source)} images); "

@@ -4,8 +4,10 @@ from torch import nn
 
 from scfs.config import Config
 from scfs.data.order import fixed_sample
+from scfs.data.same_images import refuse_different_images
 from scfs.data.selection import Subset
 from scfs.data.sources import Source, open_labelled
+from scfs.distributed import gather, on_rank_zero
 from scfs.errors import UserError, WorkerDiedError
 from scfs.evaluate.features import Extracted, effective_rank, extract, whole
 from scfs.evaluate.knn.neighbours import HEADLINE_K, knn_accuracy
@@ -30,19 +32,28 @@ class OnlineScore:
         chosen = fixed_sample(config.seed, len(source), SAMPLE)
         self.sample = Subset(source, chosen, np.zeros(len(chosen), np.int32), ())
         if source.classes and self.enabled:
-            try:
-                self.sources = open_labelled(
-                    config.data.source, classes=config.data.classes, max_pixels=config.data.max_pixels
-                )
-            except UserError as error:  # usable for training, not for scoring
-                self.skip_reason = str(error)
+            self._open_labelled(config)
+
+    def _open_labelled(self, config: Config) -> None:
+        """Open the labelled images, unless some process cannot: what suffices for training may not for scoring."""
+        data, sources, problem = config.data, None, ""
+        try:
+            sources = open_labelled(data.source, classes=data.classes, max_pixels=data.max_pixels)
+        except UserError as error:
+            problem = str(error)
+        if problems := [each for each in gather(problem) if each]:
+            self.skip_reason = problems[0]
+        elif sources is not None:
+            refuse_different_images(*sources)
+            self.sources = sources
 
     def __call__(self, backbone: nn.Module) -> list[Metric]:
         """RankMe and, if there are labels, k-NN top-1 and, of more than five classes, top-5 with k = 20."""
         if not self.enabled:
             return []
         try:
-            rank_me = effective_rank(whole(self._features(backbone, self.sample)).labelled.features)
+            features = whole(self._features(backbone, self.sample)).labelled.features
+            rank_me = on_rank_zero(lambda: effective_rank(features))
             metrics = [Metric(RANK, rank_me, unit="")]
             if self.sources is not None:
                 train, val = (self._features(backbone, source) for source in self.sources)

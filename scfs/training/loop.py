@@ -41,6 +41,7 @@ class TrainingPlan:
     total_steps: int
     batch_size: int  # over all processes
     first_step: int = 0  # steps already done
+    evaluated: bool = False  # whether the evaluation after them, if one was due, was done too
     log_every_steps: int = 1
     title: str = ""
     shown: Callable[[str], bool] = lambda name: name.endswith("loss")  # which of the numbers
@@ -63,7 +64,8 @@ class Hooks(Generic[Batch]):
     """What a training does besides its steps. All processes call them, with the number of steps done."""
 
     watch: Callable[[int, Batch, Numbers, ProgressDisplay], None] = lambda *_: None
-    evaluate: Callable[[int, ProgressDisplay], Sequence[Metric]] = lambda *_: ()  # empty if none is due
+    evaluation_due: Callable[[int], bool] = lambda _: False
+    evaluate: Callable[[int, ProgressDisplay], Sequence[Metric]] = lambda *_: ()  # empty if there is nothing to log
     save_due: Callable[[int], bool] = lambda _: False  # in any process
     save: Callable[[int], None] = lambda _: None  # a state to resume from
     keep: Callable[[int], None] = lambda _: None  # an extra checkpoint that is not overwritten
@@ -80,7 +82,8 @@ def train(
 ) -> None:
     """Train on the remaining batches.
 
-    The state is saved when it is due, after the last step and before a stop, which raises a KeyboardInterrupt.
+    The state is saved when it is due, before an evaluation, which may take long, after the last step and before a stop,
+    which raises a KeyboardInterrupt. A stop comes before an evaluation, which the resumed training then does first.
     """
 
     def write(row: LogRow) -> None:
@@ -91,8 +94,8 @@ def train(
             write(metrics_row(done, done / plan.steps_per_epoch, metrics))
 
     with Interrupt() as interrupt, ProgressDisplay(console, plan.total_steps, plan.first_step) as display:
-        if plan.first_step == 0:
-            evaluate(0)
+        if hooks.evaluation_due(plan.first_step) and not plan.evaluated:
+            evaluate(plan.first_step)
         display.start_clock()
         for step, batch in zip(range(plan.first_step, plan.total_steps), batches, strict=False):
             done, last = step + 1, step + 1 == plan.total_steps
@@ -103,13 +106,16 @@ def train(
             hooks.watch(done, batch, numbers, display)
             if last or done % plan.log_every_steps == 0:
                 write({"step": done, "epoch": done / plan.steps_per_epoch, **numbers})
-            evaluate(done)
-            if last:
-                display.show(plan.heading(done), shown, final=True)  # again, with the last evaluation
+            evaluation_due, can_stop = hooks.evaluation_due(done), plan.more_follows or not last
             stop, save_due = sum_counts(interrupt.requested, hooks.save_due(done))
             hooks.keep(done)  # first: a run killed in between comes here again
-            if last or stop or save_due:
+            if last or stop or save_due or evaluation_due:
                 hooks.save(done)
-            if stop and (plan.more_follows or not last):
+            if evaluation_due and not (stop and can_stop):
+                evaluate(done)
+                [stop] = sum_counts(interrupt.requested)
+            if last:
+                display.show(plan.heading(done), shown, final=True)  # again, with the last evaluation
+            if stop and can_stop:
                 raise KeyboardInterrupt(f"Stopped after step {done}; {plan.how_to_resume}.")
             display.start_clock()

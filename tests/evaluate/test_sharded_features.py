@@ -15,6 +15,7 @@ from scfs.cli import main
 from scfs.evaluate import embed_parts
 from scfs.evaluate.features import Extracted, LabelledFeatures, whole
 from scfs.evaluate.knn.neighbours import _neighbours, knn_accuracy, nearest
+from scfs.evaluate.sharding import in_order
 from scfs.runs import checkpoint
 from scfs.runs.results import read_results
 
@@ -55,6 +56,7 @@ def found_by_processes():
         "neighbours": _neighbours(val.features, own, K, indices),
         "none": _neighbours(val.features, LabelledFeatures(*(each[:0] for each in own)), K, indices[:0])[0].shape,
         "whole": (*extracted.labelled, extracted.indices),
+        "everywhere": in_order(indices.flip(0), *(column.flip(0) for column in own), rows=7, everywhere=True),
         "rows": distributed.gather_rows(torch.arange(distributed.rank() * 2) > 0),
         "blocks": [block[0].tolist() for block in distributed.gathered_blocks(indices[: 3 - len(indices) % 2], rows=2)],
     }
@@ -70,6 +72,8 @@ def as_process(rank: int, port: int, folder: str, run: str, photos: str) -> None
             assert main([command, run, "--data", photos, *FAST, *options]) == 0
         with patch.object(embed_parts, "PART", 5):
             assert main(["embed", run, photos, f"{folder}/features", *FAST]) == 0
+        query = ("--query", f"{photos}/cats/3.jpg", "--nearest", "2")
+        assert main(["embed", run, photos, f"{folder}/by_two.npy", *query, *FAST]) == 0
 
 
 @pytest.fixture
@@ -100,10 +104,13 @@ def test_two_processes_find_what_one_finds(two, trained, photos, tmp_path):
         assert torch.equal(found["neighbours"][0], cosines)  # bit for bit
         assert torch.equal(found["neighbours"][1], classes)
         assert found["none"] == (VAL, 0)
-        for ours, all_of_it in zip(found["whole"], (*train, torch.arange(TRAIN)), strict=True):
+        for ours, all_of_it in zip(found["everywhere"], (torch.arange(TRAIN), *train), strict=True):
             assert torch.equal(ours, all_of_it)
         assert found["rows"].tolist() == [False, True]
         assert found["blocks"] == [[0, 2, 1, 3], [5]]
+    for ours, all_of_it in zip(two[0]["whole"], (*train, torch.arange(TRAIN)), strict=True):
+        assert torch.equal(ours, all_of_it)
+    assert [len(rows) for rows in two[1]["whole"]] == [0, 0, 0]
     for command, options in COMMANDS.items():
         assert main([command, str(trained), "--data", str(photos), *FAST, *options]) == 0
     by_two, by_one = read_results(trained)[:2], read_results(trained)[2:]
@@ -113,5 +120,7 @@ def test_two_processes_find_what_one_finds(two, trained, photos, tmp_path):
     torch.testing.assert_close(probes[0]["weight"], probes[1]["weight"], rtol=1e-4, atol=1e-6)
     table = parquet.read_table(tmp_path / "features")
     assert main(["embed", str(trained), str(photos), str(tmp_path / "f.npy"), *FAST]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "by_two.npy"), np.load(tmp_path / "f.npy"), rtol=1e-4, atol=1e-6)
+    assert (tmp_path / "by_two.txt").read_text() == (tmp_path / "f.txt").read_text()
     assert table["path"].to_pylist() == (tmp_path / "f.txt").read_text().splitlines()
     np.testing.assert_allclose(table["feature"].to_pylist(), np.load(tmp_path / "f.npy"), rtol=1e-4, atol=1e-6)

@@ -11,6 +11,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_runs import rows, train
 
+from scfs.pretraining import job
 from scfs.pretraining.step import PretrainLearner
 from scfs.runs import checkpoint
 from scfs.weights.read import read_weights
@@ -91,6 +92,31 @@ def test_resume_of_a_finished_run_only_says_so(scfs, trained, capsys):
     assert code == 0
     assert out == f"{trained} is finished (6 of 6 steps); there is nothing to resume.\n"
     assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
+
+
+@pytest.mark.parametrize("at", [3, 6])
+def test_an_evaluation_that_was_killed_is_done_on_resuming(tiny, tmp_path, monkeypatch, at):
+    """After an epoch and after the last: the state is saved before it."""
+    config = tiny(run__knn_every_epochs=1, run__checkpoint_every_steps=100)
+    whole = train(config, tmp_path, "whole")
+    scores = job._scores
+
+    def killed(score, run, done, *others):
+        if done == at:
+            raise MemoryError
+        return scores(score, run, done, *others)
+
+    monkeypatch.setattr(job, "_scores", killed)
+    with pytest.raises(MemoryError):
+        train(config, tmp_path)
+    assert not any(row["step"] == at and "metrics" in row for row in rows(tmp_path / "run"))
+    monkeypatch.undo()
+    run = train(config, tmp_path, resume=True)
+    assert rows(run) == rows(whole)
+    before = (run / "metrics.jsonl").read_bytes()
+    monkeypatch.setattr(job, "train_run", None)  # nothing is left to do
+    train(config, tmp_path, resume=True)
+    assert (run / "metrics.jsonl").read_bytes() == before
 
 
 def test_resume_on_other_images_is_refused(scfs, tiny_recipe, photos, tmp_path):

@@ -43,8 +43,11 @@ def test_two_processes_train_score_and_resume_like_one(scfs, tiny_recipe, tmp_pa
         assert ours.get("loss") == theirs.get("loss")
 
 
-def run_processes(args_of_each):
-    """Start processes as torchrun would, each with its own arguments; returns exit codes and standard errors."""
+def run_processes(args_of_each, folders=(None, None)):
+    """Start processes as torchrun would, each with its own arguments and working directory.
+
+    Returns exit codes and standard errors.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -56,8 +59,9 @@ def run_processes(args_of_each):
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
+            cwd=folder,
         )
-        for rank, args in enumerate(args_of_each)
+        for rank, (args, folder) in enumerate(zip(args_of_each, folders, strict=True))
     ]
     errors = [process.communicate()[1] for process in started]
     return [process.returncode for process in started], errors
@@ -75,6 +79,25 @@ def test_all_processes_refuse_together(tiny_recipe, tmp_path, flags, message):
     codes, errors = run_processes([["pretrain", tiny_recipe, "--run.folder", run, *own] for own in flags])
     assert codes == [2, 2]
     assert errors[0].startswith(f"scfs: {message}")
+    assert errors[1] == ""
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(("command", "change"), [("pretrain", "fewer"), ("knn", "renamed")])
+def test_processes_that_see_different_images_refuse(tiny_recipe, photos, tmp_path, command, change):
+    """As copies on two machines that are not quite the same."""
+    (tmp_path / "other").mkdir()
+    copy = shutil.copytree(photos, tmp_path / "other" / photos.name)
+    image = copy / "cats" / "5.jpg"
+    image.unlink() if change == "fewer" else image.rename(image.with_name("9.jpg"))
+    run, here = tmp_path / "run", photos.parent
+    words = {
+        "pretrain": ["pretrain", tiny_recipe, "--data.source", photos.name, "--run.folder", run],
+        "knn": ["knn", "random:resnet10_half", "--data", photos.name, "--k", 1, "--size", 32, "--device", "cpu"],
+    }[command]
+    codes, errors = run_processes([words, words], folders=(here, here / "other"))
+    assert codes == [2, 2]
+    assert errors[0].startswith("scfs: Processes 0 and 1 see different images (")
     assert errors[1] == ""
     assert not run.exists()
 

@@ -42,11 +42,19 @@ def batches(first_step):
     return iter(range(first_step, 100))
 
 
-def run(learner, tmp_path, calls, **options):
+def run(learner, tmp_path, calls, on_evaluation=lambda: None, **options):
+    """Six steps of two epochs; evaluated before the first and after each epoch."""
+
+    def evaluate(done, _):
+        calls.append(f"evaluate {done}")
+        on_evaluation()
+        return [Metric("score", 0.5)]
+
     plan = TrainingPlan(3, 6, 4, log_every_steps=2, how_to_resume="do this", **options)
     hooks = Hooks(
         watch=lambda done, batch, numbers, _: calls.append(f"watch {done} {batch} {numbers['loss']:g}"),
-        evaluate=lambda done, _: calls.append(f"evaluate {done}") or ([Metric("score", 0.5)] if done % 3 == 0 else []),
+        evaluation_due=lambda done: done % 3 == 0,
+        evaluate=evaluate,
         save_due=lambda done: done == 4,
         save=lambda done: calls.append(f"save {done}"),
         keep=lambda done: calls.append(f"keep {done}"),
@@ -58,10 +66,11 @@ def run(learner, tmp_path, calls, **options):
 def test_the_order_of_events(tmp_path):
     calls = []
     run(Counter(), tmp_path, calls)
-    assert calls[:4] == ["evaluate 0", "watch 1 0 0", "evaluate 1", "keep 1"]
-    assert calls[-7:-4] == ["watch 5 4 10", "evaluate 5", "keep 5"]
-    assert calls[-4:] == ["watch 6 5 15", "evaluate 6", "keep 6", "save 6"]
-    assert [call for call in calls if call.startswith("save")] == ["save 4", "save 6"]
+    assert calls[:3] == ["evaluate 0", "watch 1 0 0", "keep 1"]
+    assert calls[5:9] == ["watch 3 2 3", "keep 3", "save 3", "evaluate 3"]
+    assert calls[9:12] == ["watch 4 3 6", "keep 4", "save 4"]
+    assert calls[-4:] == ["watch 6 5 15", "keep 6", "save 6", "evaluate 6"]
+    assert [call for call in calls if call.startswith("save")] == ["save 3", "save 4", "save 6"]
     rows = read_metrics(tmp_path)
     assert [(row["step"], "score" in row) for row in rows] == [
         *((0, True), (2, False), (3, True), (4, False)),
@@ -78,7 +87,7 @@ def test_the_last_line_shows_the_last_evaluation():
         display.pin("score", f"after {done}")
         return ()
 
-    hooks = Hooks(evaluate=evaluate)
+    hooks = Hooks(evaluation_due=lambda done: done == 6, evaluate=evaluate)
     train(Counter(), batches(0), TrainingPlan(3, 6, 4), hooks, log=MetricsLog([]), console=console)
     lines = console.export_text().splitlines()
     assert [line for line in lines if "step 6/6" in line] == lines[-1:]
@@ -101,7 +110,33 @@ def test_a_stop_in_the_last_step(tmp_path, more_follows):
             run(Counter(signal_at=5), tmp_path, calls, more_follows=True)
     else:
         run(Counter(signal_at=5), tmp_path, calls)
-    assert calls[-2:] == ["keep 6", "save 6"]
+    assert calls[-2:] == (["keep 6", "save 6"] if more_follows else ["save 6", "evaluate 6"])
+
+
+def test_a_stop_comes_before_an_evaluation_which_is_done_on_resuming(tmp_path):
+    calls = []
+    with pytest.raises(KeyboardInterrupt, match="Stopped after step 3"):
+        run(Counter(signal_at=2), tmp_path, calls)
+    assert calls[-1] == "save 3"
+    run(Counter(), tmp_path, calls := [], first_step=3)
+    assert calls[:2] == ["evaluate 3", "watch 4 3 3"]
+    run(Counter(), tmp_path, calls := [], first_step=3, evaluated=True)
+    assert calls[0] == "watch 4 3 3"
+
+
+def test_a_stop_during_an_evaluation_and_one_that_fails(tmp_path):
+    """The state is saved before."""
+
+    def fail():
+        raise MemoryError
+
+    calls = []
+    with pytest.raises(KeyboardInterrupt, match="Stopped after step 3"):
+        run(Counter(), tmp_path, calls, lambda: len(calls) > 1 and os.kill(os.getpid(), signal.SIGINT))
+    assert calls[-2:] == ["save 3", "evaluate 3"]
+    with pytest.raises(MemoryError):
+        run(Counter(), tmp_path, calls := [], lambda: len(calls) > 1 and fail())
+    assert calls[-2:] == ["save 3", "evaluate 3"]
 
 
 def test_a_step_that_fails_is_neither_logged_nor_saved(tmp_path):

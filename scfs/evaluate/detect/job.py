@@ -1,5 +1,6 @@
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from scfs import distributed
 from scfs.backbones import Backbone
 from scfs.config import DataSettings
 from scfs.data.annotations import AnnotatedSubset, with_objects
+from scfs.data.same_images import refuse_different_images
 from scfs.data.sources import AnnotatedSource, open_annotated
 from scfs.data.unreadable import refuse_unreadable, show_left_out
 from scfs.evaluate.detect.coco_metrics import coco_metrics
@@ -59,7 +61,8 @@ def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
         )
         found = find_objects(detector, val, workers=settings.workers, device=device, console=console)
         scored = _readable(val, found, console)
-        metrics, details = (voc_metrics if _is_voc(settings) else coco_metrics)(scored, found.detections)
+        score = partial(voc_metrics if _is_voc(settings) else coco_metrics, scored, found.detections)
+        metrics, details = distributed.on_rank_zero(score, takes_long=True)
 
         def save() -> None:
             console.print(metrics_table(_rows(metrics, spec)))
@@ -80,6 +83,7 @@ def detect(target: str, settings: Detect, console: Console) -> list[Metric]:
 
 def _open_data(data: DataSettings, console: Console) -> tuple[AnnotatedSource, AnnotatedSource]:
     train, val = open_annotated(data.source, max_pixels=data.max_pixels)
+    refuse_different_images(train, val)
     for note in dict.fromkeys((*train.notes, *val.notes)):
         console.print(note, style="yellow")
     return train, val

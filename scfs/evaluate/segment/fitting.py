@@ -18,7 +18,7 @@ from scfs.evaluate.segment.memory import Memory, MemoryBuilder
 from scfs.evaluate.segment.predictions import Classifier
 from scfs.evaluate.segment.reader import MapReader
 from scfs.evaluate.segment.settings import Segment
-from scfs.evaluate.sharding import usable_batch_size
+from scfs.evaluate.sharding import in_order, shard_of, usable_batch_size
 from scfs.training.loop import TrainingPlan
 from scfs.training.resumable import TrainingFiles, fit
 
@@ -76,20 +76,20 @@ class Fitting:
 
     def _linear(self, collected: "Collected", files: TrainingFiles | None) -> LinearLayer:
         """The layer, trained on maps from memory or, where these are too large, computed again for every batch."""
-        settings, device, is_cached = self.settings, self.reader.device, collected.cache is not None
-        if not is_cached:
+        settings, device, cache = self.settings, self.reader.device, collected.cache
+        if cache is None:
             self._print(
                 f"Train maps ({self.map_bytes / 1e9:.1f} GB) are too large to keep: computed again in each epoch."
             )
         layer = LinearLayer(*collected.statistics.build(), len(self.train.classes)).to(device)
         batch_size = (
             min(settings.batch_size, len(self.train))
-            if is_cached
+            if cache is not None
             else usable_batch_size(settings.batch_size, len(self.train))
         )
         plan = TrainingPlan(len(self.train) // batch_size, settings.steps, batch_size, title="linear layer")
-        learner = LayerLearner(layer, lr=settings.lr, total_steps=settings.steps, alone=is_cached)
-        batches = partial(self._cached_batches, collected.cached()) if is_cached else self._live_batches
+        learner = LayerLearner(layer, lr=settings.lr, total_steps=settings.steps, alone=cache is not None)
+        batches = self._live_batches if cache is None else partial(self._cached_batches, cache.gathered())
         fit(learner, partial(batches, plan), plan, files=files, console=self.console)
         return layer
 
@@ -139,7 +139,7 @@ class Collected:
         )
         self.statistics = ChannelStatistics(reader.network.num_channels, reader.device)
         fits = settings.method != NEIGHBOURS and fitting.map_bytes <= CACHE_BYTES
-        self.cache: dict[int, tuple[Tensor, Tensor]] | None = {} if fits else None  # maps and labels by image
+        self.cache = Cache(len(shard_of(len(fitting.train))), reader) if fits else None
 
     def add(self, batch: SegmentedViews, maps: Tensor) -> None:
         """Collect from a batch of images."""
@@ -148,11 +148,25 @@ class Collected:
             if self.memory is not None:
                 self.memory.add(index, each, label_map)
             if self.cache is not None:
-                self.cache[index] = each.cpu(), self.fitting.labels(label_map)
+                self.cache.add(index, each, self.fitting.labels(label_map))
 
-    def cached(self) -> Batch:
-        """Maps and labels of all images in the order of the source, from all processes."""
-        assert self.cache is not None
-        rows = {index: row for shard in distributed.gather(self.cache) for index, row in shard.items()}
-        maps, labels = zip(*(rows[index] for index in sorted(rows)), strict=True)
-        return Batch(torch.stack(maps), torch.stack(labels))
+
+class Cache:
+    """Maps and labels of the train images of this process."""
+
+    def __init__(self, num_images: int, reader: MapReader):
+        height, width = reader.shape
+        self.indices: list[int] = []
+        self.maps = torch.empty(num_images, reader.network.num_channels, height, width)
+        self.labels = torch.empty(num_images, FINER * height, FINER * width, dtype=torch.uint8)
+
+    def add(self, index: int, maps: Tensor, labels: Tensor) -> None:
+        """Store those of an image."""
+        row = len(self.indices)
+        self.indices.append(index)
+        self.maps[row], self.labels[row] = maps, labels
+
+    def gathered(self) -> Batch:
+        """Those of all processes, in the order of the source."""
+        _, maps, labels = in_order(torch.tensor(self.indices), self.maps, self.labels, rows=16, everywhere=True)
+        return Batch(maps, labels)

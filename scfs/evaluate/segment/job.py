@@ -8,6 +8,7 @@ from rich.console import Console
 
 from scfs import distributed
 from scfs.data.loader import num_workers
+from scfs.data.same_images import refuse_different_images
 from scfs.data.segmentation import read_segmented
 from scfs.data.sources import SegmentedSource, open_segmented
 from scfs.evaluate.own_data import LABEL_MAPS, choose_data
@@ -42,6 +43,7 @@ def segment(target: str, settings: Segment, console: Console) -> list[Metric]:
         folder, data = results_folder(target, console), choose_data(target, settings.data, console, needs=LABEL_MAPS)
         settings = settings.model_copy(update={"data": data.source})
         train, val = open_segmented(data.source, max_pixels=data.max_pixels)
+        refuse_different_images(train, val)
         reader, eval_target = _open(target, train, val, settings, device, console)
         settings = settings.model_copy(update={"layers": tuple(reader.network.layers)})
         files = eval_target.training_files("segment", settings, folder)
