@@ -1,6 +1,7 @@
 """The runs of rivals.py: those planned, and the finished ones, one line of JSON each, with the rates they choose."""
 
 import json
+import math
 import re
 import statistics
 from pathlib import Path
@@ -81,7 +82,8 @@ def name_of(work: Record) -> str:
 def best_factor(records: list[Record], method: str) -> float:
     """The best factor on held-out photos of Imagenette, on average over seeds; 1 if there is no complete trial.
 
-    Of several complete trials that with the method's present settings counts, then the longest.
+    Of several complete trials that with the method's present settings counts, then the longest; of equal factors the
+    one nearest to 1.
     """
     trials: dict[tuple[bool, float, str], dict[float, list[float]]] = {}
     for r in records:
@@ -91,7 +93,8 @@ def best_factor(records: list[Record], method: str) -> float:
     complete = [trial for trial in trials if {*FACTORS} <= {*trials[trial]}]
     if not complete:
         return 1.0
-    return max(trials[max(complete)].items(), key=lambda item: statistics.mean(item[1]))[0]
+    means = {factor: statistics.mean(scores) for factor, scores in trials[max(complete)].items()}
+    return max(means, key=lambda factor: (means[factor], -abs(math.log(factor))))
 
 
 def is_current(record: Record) -> bool:

@@ -43,6 +43,7 @@ def test_the_learning_rate_is_that_of_a_complete_trial(records):
     larger = {**work(records, lr_factor=27.0), "scores": [{"knn": 0.6}]}
     assert records.best_factor([*short, larger], "scfs") == 27.0
     assert records.best_factor([*short[1:], larger], "scfs") == 1.0
+    assert records.best_factor(trial(records, (0.5, 0.5, 0, 0.5)), "scfs") == 1.0
     assert records.best_factor([*short, *(r | {"data": "pets"} for r in long)], "scfs") == low
     assert records.best_factor([*short, *(r | {"held_out": False} for r in long)], "scfs") == low
 
