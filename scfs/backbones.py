@@ -121,7 +121,7 @@ class Backbone(nn.Module):
     def _refusal(self, size: int, reason: str) -> UserError:
         return UserError(
             f"Backbone '{self.name}' cannot take images of {size} x {size} ({reason.rstrip('.')}); "
-            "choose another size, or a backbone that takes any, such as a ResNet, ConvNeXt, ViT or Swin."
+            "choose another size, or a backbone that takes any, such as a ResNet or ConvNeXt."
         )
 
     def _reason(self, error: Exception) -> str:

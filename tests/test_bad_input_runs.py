@@ -48,6 +48,33 @@ def test_resume_in_another_folder(scfs, trained, tmp_path):
     assert scfs("pretrain", trained, "--resume", "--run.folder", trained)[0] == 0
 
 
+@pytest.mark.parametrize("flags", [[], ["--resume"], ["--dry-run"]])
+def test_the_folder_of_another_command_is_no_run(scfs, trained, photos, flags):
+    quick = ("--size", 32, "--workers", 0, "--epochs", 1, "--batch_size", 4, "--rates", 0.1, "--weight_decays", 0)
+    assert scfs("finetune", trained, "--data", photos, *quick)[0] == 0
+    answer = scfs("pretrain", trained / "finetune", *flags)
+    assert refused(answer, "is not a pre-training run", f"--init {trained / 'finetune'}")
+
+
+def test_images_given_twice(scfs, photos, tmp_path):
+    answer = scfs("pretrain", photos, "--data.source", "scenes", "--run.folder", tmp_path / "run")
+    assert refused(answer, f"{photos} and --data.source scenes both name images; give one")
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 128])
+def test_a_single_image(scfs, tiny_recipe, photos, tmp_path, batch_size):
+    for image in [*photos.rglob("*.jpg")][1:]:
+        image.unlink()
+    flags = ("--optim.batch_size", batch_size, "--run.folder", tmp_path / "run")
+    assert refused(scfs("pretrain", tiny_recipe, "--data.source", photos, *flags), "has 1 image", "at least two")
+
+
+@pytest.mark.parametrize("name", ["b.pt2", "b.onnx"])
+def test_exported_programs_hold_no_weights(scfs, tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK\x03\x04 a program")
+    assert refused(scfs("knn", tmp_path / name, "--data", "scenes:4,4"), "is an exported program", ".safetensors")
+
+
 def remove_checkpoints(run):
     for name in ("last.pt", "last.previous.pt", "checkpoints.json"):
         (run / name).unlink()

@@ -77,6 +77,10 @@ def prepare(config: Config, device: torch.device, console: Console, *, fresh: bo
     workers = num_workers(config.data.workers, device)
     source = _open_images(config, fresh=fresh)
     refuse_different_images(source)
+    if len(source) < 2:
+        raise UserError(
+            f"{config.data.source} has {len(source)} image; pre-training needs at least two, and learns from many."
+        )
     if len(source) < config.optim.batch_size:
         raise UserError(
             f"optim.batch_size {config.optim.batch_size} is larger than the data ({len(source)} images); "

@@ -20,7 +20,7 @@ from scfs.training.schedules import cosine, linear_warmup
 from scfs.training.update import update
 from scfs.view_batch import ViewBatch
 
-NOT_FINITE = "lower optim.lr or lengthen optim.warmup_epochs, and start again or resume from the last checkpoint"
+NOT_FINITE = "start a new run with a lower optim.lr or a longer optim.warmup_epochs"
 
 
 class StepSchedule(NamedTuple):

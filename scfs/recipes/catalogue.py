@@ -67,6 +67,8 @@ def starting_point(target: str | None, flags: Mapping[str, Any], *, resume: bool
         return _from_run(folder, resume=resume)
     if not folder.is_dir() or target in recipe_names("pretrain"):
         return read_recipe(target, "pretrain")
+    if "data.source" in flags:
+        raise UserError(f"{target} and --data.source {flags['data.source']} both name images; give one of them.")
     values = read_recipe(DEFAULT, "pretrain").values
     values["data"] = {**values.get("data", {}), "source": str(folder)}
     return Recipe(DEFAULT, values, f"{target} is a folder of images: the settings are those of {DEFAULT}.")
@@ -85,6 +87,11 @@ def _refuse_other_folder(folder: Path, flags: Mapping[str, Any], *, resume: bool
 def _from_run(folder: Path, *, resume: bool) -> Recipe:
     """The settings of a run; for a new run, what `auto` chose is `auto` again."""
     values = read_toml(folder / SETTINGS)
+    if "method" not in values:
+        raise UserError(
+            f"{folder} is not a pre-training run: its {SETTINGS} is that of another command. To start from its "
+            f"weights, add --init {folder} to a recipe or a folder of photos."
+        )
     if not resume:
         values = with_auto_restored(values, folder)
     values["run"] = {**values.get("run", {}), "folder": str(folder) if resume else "auto"}

@@ -21,6 +21,7 @@ from scfs.runs.zip_check import BadParts, damaged_part
 from scfs.weights.torchvision_names import current_name
 
 NETWORKS = ("teacher", "student")
+PROGRAMS = (".pt2", ".onnx")  # exports that hold no weights by name
 MAX_SIDE = 2**15  # of a view
 MAX_EXPANDED, MAX_EXPANSION = 2**32, 8  # bytes of all tensors; times the size of their file
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # keys of a network in other projects' checkpoints
@@ -141,6 +142,11 @@ def _unpickle(path: Path) -> Any:
             raise UserError(
                 f"{path} holds Python objects ({foreign[1]}), which are not loaded because they could run code; "
                 "save the network's state_dict and give that."
+            ) from None
+        if path.suffix in PROGRAMS:
+            raise UserError(
+                f"{path} is an exported program, from which no weights are read; give the run that it was exported "
+                "from, or export that to .safetensors or .pth."
             ) from None
         raise UserError(f"{path} is not a checkpoint of scfs or a torch file, or it is cut short.") from None
 

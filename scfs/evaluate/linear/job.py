@@ -78,7 +78,8 @@ def linear(target: str, settings: Linear, console: Console) -> list[Metric]:
         scored = _score(probes, _held_out(seen, held_out, settings), val.labelled, eval_target.classes)
         console.print(f"Linear probe on {settings.data} of {eval_target}")
         console.print(metrics_table(scored.by_rate))
-        console.print(f"{scored.best}: chosen on held-out train images")
+        if len(probes.rates) > 1:
+            console.print(f"{scored.best}: chosen on held-out train images")
         if folder is not None:
             resolved, variant = eval_target.resolved(settings), "cached" if settings.cached else ""
             weight, bias = probes.reported(scored.chosen)
