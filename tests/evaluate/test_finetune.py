@@ -125,8 +125,12 @@ def test_a_list_names_the_images(scfs, trained, photos, tmp_path):
     code, out, err = scfs("finetune", trained, "--data", photos, "--images", tmp_path / "list.txt", *ONE)
     assert code == 0, err
     assert "3 of them with labels" in out
+    assert "have no labelled image" not in out
     [result] = read_results(trained)
     assert result.protocol.startswith("list.txt, ")
+    (tmp_path / "list.txt").write_text("n01.JPEG\nn03.JPEG\n")  # both of one class
+    _, out, _ = scfs("finetune", trained, "--data", photos, "--images", tmp_path / "list.txt", *ONE)
+    assert "1 of 2 classes have no labelled image: they will not be learned." in " ".join(out.split())
 
 
 def test_classes_of_all_sizes_count_equally():

@@ -8,7 +8,7 @@ from rich.console import Console
 from scfs import distributed
 from scfs.backbones import Backbone
 from scfs.data.lists import read_names
-from scfs.data.selection import class_balanced, named_in
+from scfs.data.selection import class_balanced, labels_of, named_in
 from scfs.data.sources import Source
 from scfs.evaluate.confusion import confusion_details
 from scfs.evaluate.finetune.folder import read_grid, save_classifier
@@ -46,6 +46,9 @@ def finetune(target: str, settings: Finetune, console: Console) -> list[Metric]:
         folder = Path(distributed.on_rank_zero(lambda: str(open_folder("finetune", target, settings.out, work))))
         about = f"{_title(settings)} of {eval_target}, {len(source)} of them with labels"
         console.print(f"{about}\nfolder   {folder}")
+        if absent := len(eval_target.classes) - len({*labels_of(source).tolist()}):
+            note = f"{absent} of {len(eval_target.classes)} classes have no labelled image: they will not be learned."
+            console.print(note, style="yellow")
         cell, files = tuning.choose(folder), tuning.files(folder, "state.pt")
         classifier, scored = tuning.train_and_score(cell, source, eval_target.val, files=files)
         first = "mean per class" if tuning.metric == "per_class" else "top-1"
