@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from scfs.data.decode import SUFFIXES
 from scfs.data.files import NO_LABELS, Labels
+from scfs.data.run_folders import holds_only_runs
 from scfs.data.splits import TRAIN_WORDS, VAL_WORDS
 from scfs.errors import UserError
 
@@ -136,9 +137,10 @@ def _shortened(pattern: str) -> str:
 def _archives_of(folder: Path) -> list[str]:
     """Archives directly in a folder, unless it is a folder of images.
 
-    Those beside subfolders are leftovers or features, except parquet files beside folders of more of them.
+    Those beside subfolders are leftovers or features, except parquet files beside folders of more of them. Folders of
+    runs do not count.
     """
-    found, has_folders, has_image_folders = [], False, False
+    found, folders = [], []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:  # reported when the images are listed
         for entry in entries:
             name = entry.name.lower()
@@ -147,11 +149,13 @@ def _archives_of(folder: Path) -> list[str]:
             if is_archive(name) and not name.startswith(".") and entry.is_file():
                 found.append(entry.path)
             if entry.is_dir() and not name.startswith("."):
-                has_folders = True
-                has_image_folders = has_image_folders or not (name in SUBFOLDERS and _archives_of(Path(entry.path)))
-    if has_image_folders:
+                folders.append(Path(entry.path))
+    if not found:
         return []
-    return [path for path in found if path.lower().endswith(PARQUET) or not has_folders]
+    folders = [path for path in folders if not holds_only_runs(str(path))]
+    if not all(path.name.lower() in SUBFOLDERS and _archives_of(path) for path in folders):
+        return []
+    return [path for path in found if path.lower().endswith(PARQUET) or not folders]
 
 
 def _words(path: Path) -> set[str]:

@@ -12,7 +12,7 @@ from scfs.runs.files import write_atomic
 
 Arrays = Mapping[str, NDArray[Any]]
 
-FORMAT = 1  # of the cached arrays; raise it when they change
+FORMAT = 2  # of the cached arrays; raise it when they, or what is listed, change
 
 
 def cache_folder() -> Path:

@@ -13,8 +13,7 @@ from PIL import Image, UnidentifiedImageError
 
 from scfs.data.image_limits import CUT_SHORT, TimedBytes, TooExpensive, check_header, max_encoded
 from scfs.data.image_limits import MAX_PIXELS as MAX_PIXELS
-from scfs.data.paths import readable
-from scfs.printable import one_line
+from scfs.data.paths import shown
 from scfs.regular_file import read_regular
 
 T = TypeVar("T")
@@ -50,7 +49,7 @@ class Unreadable(Exception):  # noqa: N818 - neither the user's mistake nor ours
         self.name, self.reason, self.fault = name, reason, fault
 
     def __str__(self) -> str:
-        return one_line(readable(f"Cannot read image {self.name}: {self.reason}" if self.reason else self.name))
+        return shown(f"Cannot read image {self.name}: {self.reason}" if self.reason else self.name)
 
 
 def decode(data: bytes | str | Path, *, name: str = "", max_pixels: int = MAX_PIXELS, min_side: int = 0) -> Image.Image:

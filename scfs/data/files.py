@@ -5,9 +5,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from scfs.data.counted import counted
 from scfs.data.decode import MAX_PIXELS, SUFFIXES, decode
 from scfs.data.folder_index import index_folder
-from scfs.data.folder_walk import NO_SUFFIX, other_suffixes
+from scfs.data.folder_walk import BROKEN_LINK, NO_SUFFIX, other_suffixes
 from scfs.data.paths import Files, Names
 from scfs.data.source_repr import SourceRepr
 from scfs.errors import UserError
@@ -55,10 +56,12 @@ def read_folder(root: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:
 
 
 def _other_files(root: Path) -> str:
-    """What to do about a folder of other files, such as .heic; empty if it has none."""
+    """What to do about a folder of broken links, or of other files, such as .heic; empty if it has none."""
     kinds = other_suffixes(root)
+    if broken := kinds.pop(BROKEN_LINK, 0):
+        return f"; it has {counted(broken, 'broken link')}"
     del kinds[NO_SUFFIX]
-    return "".join(f"; convert its {n} {kind} file{'s' * (n > 1)} to one of these" for kind, n in kinds.most_common(1))
+    return "".join(f"; convert its {counted(n, f'{kind} file')} to one of these" for kind, n in kinds.most_common(1))
 
 
 def read_file(path: Path, *, max_pixels: int = MAX_PIXELS) -> FileSource:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scfs.data.cache import Arrays, load_arrays, save_arrays
 from scfs.data.decode import SUFFIXES
 from scfs.data.paths import Files, Names
+from scfs.data.run_folders import MARKS, is_run
 from scfs.errors import UserError
 
 MIN_CACHED = 10_000  # files; fewer are listed in no time
@@ -25,7 +26,7 @@ UNSETTLED: Stamp = (0, 0, 0)
 
 
 class Listing(NamedTuple):
-    """What one folder holds, without its subfolders' contents."""
+    """What one folder holds, without its subfolders' contents; a run folder counts as empty."""
 
     stamp: Stamp
     files: list[bytes]  # images only, sorted
@@ -33,7 +34,10 @@ class Listing(NamedTuple):
 
 
 def index_folder(root: str, *, min_cached: int = MIN_CACHED) -> Files:
-    """Every image below a folder, in order of path. Links to folders are followed; hidden names are skipped."""
+    """Every image below a folder, in order of path. Links to folders are followed.
+
+    Hidden names are skipped, and so are run folders, unless `root` is one.
+    """
     key = ("folder", os.path.abspath(root), *SUFFIXES)  # noqa: PTH100 - a path need not be UTF-8
     cached = load_arrays(*key)
     if cached is not None and cached.keys() != ARRAYS:
@@ -82,7 +86,7 @@ def _list_below(root: bytes, known: dict[bytes, Listing]) -> dict[bytes, Listing
                 _unsettle(listings, folder)
                 continue
             old = known.get(folder)
-            listing = old if old is not None and old.stamp == _stamp(stat) else _list(path, stat)
+            listing = old if old is not None and old.stamp == _stamp(stat) else _list(path, stat, is_root=not folder)
         except OSError as error:
             raise UserError(f"Cannot list folder {os.fsdecode(path)}: {error.strerror}; repair or remove it.") from None
         seen.add((stat.st_dev, stat.st_ino))
@@ -97,9 +101,9 @@ def _unsettle(listings: dict[bytes, Listing], folder: bytes) -> None:
     listings[parent] = listings[parent]._replace(stamp=UNSETTLED)
 
 
-def _list(path: bytes, stat: os.stat_result) -> Listing:
+def _list(path: bytes, stat: os.stat_result, *, is_root: bool) -> Listing:
     settled = max(stat.st_mtime_ns, stat.st_ctime_ns) < time.time_ns() - SETTLED_NS
-    files, folders = [], []
+    files, folders, marks = [], [], set[str]()
     with os.scandir(path) as entries:
         for entry in entries:
             name = entry.name
@@ -112,6 +116,10 @@ def _list(path: bytes, stat: os.stat_result) -> Listing:
                     files.append(name)
                 else:
                     settled = False  # a broken link, whose target may appear without changing this folder
+            elif name in MARKS:
+                marks.add(os.fsdecode(name))
+    if is_run(marks) and not is_root:
+        files, folders = [], []
     return Listing(_stamp(stat) if settled else UNSETTLED, sorted(files), sorted(folders))
 
 

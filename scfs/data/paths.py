@@ -8,6 +8,8 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from scfs.printable import one_line
+
 
 class Names(Sequence[bytes]):
     """Byte strings, one after the other, and where each ends."""
@@ -64,3 +66,8 @@ class Files(NamedTuple):
 def readable(name: str) -> str:
     """A name for printing: bytes that are not text are replaced."""
     return os.fsencode(name).decode("utf-8", "replace")
+
+
+def shown(name: str) -> str:
+    """A name for printing on one line: line breaks and other control characters are written out too."""
+    return one_line(readable(name))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from scfs.data.counted import counted
 from scfs.data.source_repr import SourceRepr
 from scfs.errors import UserError
 
@@ -80,7 +81,9 @@ def class_balanced(source: Source, fraction: float, seed: int) -> Subset:
     for label, name in enumerate(source.classes):
         members = np.flatnonzero(labels == label)
         if len(members) < 2:
-            raise UserError(f"Class '{name}' has {len(members)} images, of which no fraction can be drawn; add some.")
+            raise UserError(
+                f"Class '{name}' has {counted(len(members), 'image')}, of which no fraction can be drawn; add some."
+            )
         chosen.append(random.permutation(members)[: max(1, round(fraction * len(members)))])
     members = np.sort(np.concatenate(chosen))
     return Subset(source, members, labels[members], source.classes)

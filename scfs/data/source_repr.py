@@ -1,5 +1,7 @@
 from collections.abc import Sized
 
+from scfs.data.counted import counted
+
 
 class SourceRepr(Sized):
     """Shows a source by its number of images and classes: `FileSource(300 images, 10 classes)`."""
@@ -7,5 +9,5 @@ class SourceRepr(Sized):
     classes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        classes = f"{len(self.classes)} classes" if self.classes else "without labels"
-        return f"{type(self).__name__}({len(self)} images, {classes})"
+        classes = counted(len(self.classes), "class", "classes") if self.classes else "without labels"
+        return f"{type(self).__name__}({counted(len(self), 'image')}, {classes})"

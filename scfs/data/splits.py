@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from scfs.data.run_folders import holds_only_runs
+
 TRAIN_WORDS = {"train", "training"}
 VAL_WORDS = ({"val", "valid", "validation", "dev"}, {"test", "testing", "eval"})  # the first group found is used
 SPLIT_WORDS = TRAIN_WORDS.union(*VAL_WORDS)
@@ -28,6 +30,14 @@ def split_folders(root: Path) -> Splits:
         return Splits(root, None)
     val = next((name for words in VAL_WORDS if (name := _first(names, words)) is not None), None)
     return Splits(root / train, None if val is None else root / val)
+
+
+def unused_folders(root: Path) -> list[str]:
+    """The folders beside the train folder that are not named like a split, so that nobody reads them."""
+    if split_folders(root).train == root:
+        return []
+    names = [n for n in os.listdir(root) if not n.startswith(".") and n.lower() not in SPLIT_WORDS]  # noqa: PTH208
+    return sorted(name for name in names if (root / name).is_dir() and not holds_only_runs(str(root / name)))
 
 
 def _first(names: dict[str, str], words: set[str]) -> str | None:

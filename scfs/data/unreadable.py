@@ -12,6 +12,7 @@ from typing import TypeVar
 from PIL import Image
 from rich.console import Console
 
+from scfs.data.counted import counted
 from scfs.data.decode import Unreadable, reason_of
 from scfs.data.sources import Source
 from scfs.distributed import on_rank_zero
@@ -59,7 +60,9 @@ def first_readable(source: Source, index: int, make: Callable[[Image.Image, int]
                 return make(source.image(candidate), candidate), candidate, unreadable
         except Unreadable as error:
             unreadable.append(str(error))
-    raise UserError(f"None of {len(unreadable)} images can be read, the last: {unreadable[-1]}; check the data.")
+    raise UserError(
+        f"None of {counted(len(unreadable), 'image')} can be read, the last: {unreadable[-1]}; check the data."
+    )
 
 
 def _candidates(index: int, num_images: int) -> Iterator[int]:
@@ -115,7 +118,8 @@ class UnreadableImages:
         is_setting = self.path is not None and allowed < num_allowed(self.num_images, 1.0)
         remedy = "repair or remove them" + (", or raise data.max_unreadable" if is_setting else "")
         raise UserError(
-            f"{count} of {self.num_images} images cannot be read, more than the {allowed} allowed ({which}); {remedy}."
+            f"{count} of {counted(self.num_images, 'image')} cannot be read, more than the {allowed} allowed "
+            f"({which}); {remedy}."
         )
 
 

@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from scfs.data.counted import counted
 from scfs.data.loader import MAX_WORKERS, num_workers
-from scfs.data.skipped import skipped_by_suffix
+from scfs.data.paths import readable, shown
+from scfs.data.skipped import skipped_by_suffix, unused_folders
 from scfs.data.sources import Source, open_train
 from scfs.data.unreadable import num_allowed
 from scfs.data_check.findings import PROBLEMS, Finding, described, effective_set, findings
@@ -44,8 +46,8 @@ def check_data(target: str, settings: CheckData, console: Console) -> dict[str, 
     allowed = num_allowed(report["images"], settings.max_unreadable)
     if report["unreadable"] > allowed:
         raise UserError(
-            f"{report['unreadable']} of {report['images']} images of {target} cannot be read, more than the {allowed} "
-            "with which training starts; repair or remove them."
+            f"{report['unreadable']} of {counted(report['images'], 'image')} of {target} cannot be read, more than "
+            f"the {allowed} with which training starts; repair or remove them."
         )
     console.print(f"training      may start: {report['unreadable']} unreadable, {allowed} are allowed")
     return report
@@ -69,13 +71,14 @@ def _report(target: str, source: Source, scanned: Scan, found: Sequence[Finding]
         "unreadable": len(scanned.unreadable),
         "problems": {problem: counts[problem] for problem in PROBLEMS},
         "skipped_by_suffix": dict(skipped_by_suffix(target).most_common()),
+        "unused_folders": [readable(name) for name in unused_folders(target)],
         "effective": effective_set(source, scanned),
         "findings": [finding._asdict() for finding in found],
     }
 
 
 def _print_report(report: dict[str, Any], found: Sequence[Finding], settings: CheckData, console: Console) -> None:
-    table = Table("problem", "images", "meaning", title=f"{report['images']} images of {report['source']}")
+    table = Table("problem", "images", "meaning", title=f"{counted(report['images'], 'image')} of {report['source']}")
     for problem, count in report["problems"].items():
         table.add_row(problem, str(count), PROBLEMS[problem].format(settings.min_side))
     skipped = report["skipped_by_suffix"]
@@ -85,11 +88,19 @@ def _print_report(report: dict[str, Any], found: Sequence[Finding], settings: Ch
     for problem, count in report["problems"].items():
         listed = [finding for finding in found if finding.problem == problem][: settings.show]
         for finding in listed:
-            console.print(f"{problem}: {finding.image}: {finding.detail}", style="yellow")
+            console.print(f"{problem}: {shown(finding.image)}: {shown(finding.detail)}", style="yellow")
         if listed and count > len(listed):
             console.print(f"... and {count - len(listed)} more; --out FILE.csv has all.", style="yellow")
     for name, text in described(report["effective"]).items():
         console.print(f"{name:13} {text}")
+    if unused := report["unused_folders"]:
+        console.print(f"{'not used':13} beside train: {_listed(unused, max(1, settings.show))}", style="yellow")
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = [f"{len(names) - most} more"] if len(names) > most else []
+    return ", ".join([*map(shown, names[:most]), *more])
 
 
 def _write(out: Path, report: dict[str, Any], found: Sequence[Finding]) -> None:

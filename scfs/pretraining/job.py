@@ -11,7 +11,7 @@ from scfs import distributed
 from scfs.config import Config
 from scfs.data.loader import LoadedViews
 from scfs.data.locations import image_record
-from scfs.data.skipped import show_skipped, skipped_by_suffix
+from scfs.data.skipped import show_skipped, skipped_by_suffix, unused_folders
 from scfs.data.unreadable import UnreadableImages
 from scfs.errors import UserError
 from scfs.pretraining.closing import print_next_commands, print_score
@@ -156,6 +156,8 @@ def announce(
     print_opening(title, run.config, console, changes=shown, choices=run.choices, facts=facts)
     if not first_step and distributed.is_rank_zero():
         show_skipped(skipped_by_suffix(run.config.data.source), console)
+        if unused := unused_folders(run.config.data.source):
+            print_line(f"Folders beside train that are not used: {', '.join(map(shown, unused))}.", console)
         if advice := large_photos(run.config, run.source):
             print_line(advice, console, style="yellow")
 

@@ -13,7 +13,7 @@ import pytest
 
 from scfs.data import folder_index
 from scfs.data.folder_index import index_folder
-from scfs.data.folder_walk import other_suffixes
+from scfs.data.folder_walk import BROKEN_LINK, other_suffixes
 from scfs.data.paths import Names
 from scfs.errors import UserError
 
@@ -112,6 +112,11 @@ def file_becomes_folder(root):
     (root / "b" / "4.jpg" / "inner.jpg").touch()
 
 
+def folder_becomes_run(root):
+    (root / "b" / "settings.toml").touch()
+    (root / "b" / "metrics.jsonl").touch()
+
+
 CHANGES = [
     add_file,
     add_to_root,
@@ -124,6 +129,7 @@ CHANGES = [
     swap_folders,
     replace_folder,
     file_becomes_folder,
+    folder_becomes_run,
 ]
 
 
@@ -133,7 +139,8 @@ def test_changes_are_noticed(root, change):
     before = listed(root)
     time.sleep(0.02)  # longer than the resolution of file times
     change(root)
-    after = [str(path) for path in on_disk(root) if path.is_file()]
+    in_run = root / "b" if change is folder_becomes_run else None
+    after = [str(path) for path in on_disk(root) if path.is_file() and in_run not in path.parents]
     assert after != before
     assert listed(root) == after  # with the old cache
     assert listed(root) == after  # with the new one
@@ -176,6 +183,24 @@ def test_a_broken_link_whose_target_appears(root, tmp_path):
     assert str(root / "b" / "link.jpg") not in listed(root)
     (tmp_path / "later.jpg").touch()
     assert str(root / "b" / "link.jpg") in listed(root)
+
+
+def test_broken_links_are_counted(root, tmp_path):
+    for name in ("b/link.jpg", "class", "note.txt"):
+        (root / name).symlink_to(tmp_path / "nowhere")
+    (root / "good").symlink_to(root / "a")
+    (root / "good.jpg").symlink_to(root / "a" / "1.jpg")
+    assert other_suffixes(root) == {".txt": 1, BROKEN_LINK: 3}
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_run_folder_is_listed_once_it_is_none(root):
+    folder_becomes_run(root)
+    for _ in range(2):
+        assert not [path for path in listed(root) if path.startswith(f"{root}/b/")]
+    time.sleep(0.02)
+    (root / "b" / "settings.toml").unlink()
+    assert str(root / "b" / "c" / "d" / "5.tif") in listed(root)
 
 
 @pytest.mark.parametrize("damage", [b"", b"no cache", None])

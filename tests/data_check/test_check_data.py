@@ -60,7 +60,14 @@ def test_every_problem_is_reported(scfs, odd, tmp_path, workers):
     expected = {(problem, f"{odd}/{name}", detail) for problem, name, detail in FOUND}
     expected |= {("duplicate", f"{odd}/dogs/same.png", f"equals {odd}/cats/3.jpg")}
     assert {tuple(finding.values()) for finding in report["findings"]} == expected
-    assert report["problems"] == {"unreadable": 2, "cut short": 1, "oversized": 1, "tiny": 1, "duplicate": 1}
+    assert report["problems"] == {
+        "unreadable": 2,
+        "cut short": 1,
+        "oversized": 1,
+        "tiny": 1,
+        "blank": 0,
+        "duplicate": 1,
+    }
     assert (report["images"], report["unreadable"], report["skipped_by_suffix"]) == (18, 4, {".heic": 1})
     effective = report["effective"]
     assert (effective["images"], effective["distinct_images"]) == (14, 13)
@@ -69,6 +76,77 @@ def test_every_problem_is_reported(scfs, odd, tmp_path, workers):
     assert f"duplicate: {odd}/dogs/same.png: equals {odd}/cats/3.jpg\n" in printed
     assert r"dogs/[/x] \x1b[31m.jpg: the file is empty" in printed
     assert "training      may start: 4 unreadable, 8 are allowed\n" in printed
+
+
+@pytest.fixture
+def saved(photos):
+    """Save an image among the photos."""
+
+    def save(levels, name):
+        Image.fromarray(levels).save(photos / name)
+        return f"{photos}/{name}"
+
+    return save
+
+
+def ramp(top, dtype, bands=()):
+    return np.linspace(0, top, 64 * 64).reshape(64, 64, *bands).astype(dtype)
+
+
+def test_nearly_black_and_blank_images(scfs, photos, saved, tmp_path):
+    bright = np.zeros((64, 64, 3), np.uint8)
+    bright[:4] = 200  # as of stars in a night sky
+    for levels, name in ((bright, "cats/stars.png"), (ramp(3500, np.uint16), "cats/12bit.png")):
+        saved(levels, name)
+    hint = "; rescale it if it has more than 8 bits"
+    blank = {
+        saved(ramp(1.7, np.float32), "dogs/a.tif"): "99.9 % of its levels are at most 1 of 255" + hint,
+        saved(ramp(2200, np.float32), "dogs/b.tif"): "99.9 % of its levels are at most 8 of 255" + hint,
+        saved(ramp(15, np.uint8), "dogs/c.png"): "99.9 % of its levels are at most 14 of 255" + hint,
+        saved(np.full((40, 40, 3), (255, 9, 0), np.uint8), "dogs/d.png"): "all pixels are of one colour",
+    }
+    code, printed, err = scfs("check-data", photos, "--show", 2, "--out", tmp_path / "report.json")
+    assert (code, err) == (0, "")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert {finding["image"]: finding["detail"] for finding in report["findings"]} == blank
+    assert report["problems"]["blank"] == 4
+    assert report["effective"]["images"] == 18
+    assert printed.count("blank: ") == 2
+    assert "... and 2 more" in printed
+
+
+def test_broken_links_and_folders_beside_train(scfs, photos, tmp_path):
+    root = tmp_path / "set"
+    photos.rename(tmp_path / "images")
+    for name in ("train", "unlabeled", "2023"):
+        (root / name).mkdir(parents=True)
+    for name in ("cats", "dogs"):
+        (tmp_path / "images" / name).rename(root / "train" / name)
+    (root / "train" / "cats" / "lost.jpg").symlink_to(tmp_path / "gone.jpg")
+    (root / "train" / "birds").symlink_to(tmp_path / "gone")
+    out = tmp_path / "report.json"
+    code, printed, _ = scfs("check-data", root, "--show", 1, "--out", out)
+    assert code == 0
+    assert "2 missing (broken link)" in printed
+    assert "not used      beside train: 2023, 1 more\n" in printed
+    report = json.loads(out.read_text())
+    assert report["skipped_by_suffix"] == {"missing (broken link)": 2}
+    assert report["unused_folders"] == ["2023", "unlabeled"]
+    assert "not used" not in scfs("check-data", root / "train")[1]
+
+
+def test_numbers_and_names_in_words(scfs, photos, tmp_path):
+    assert "classes       2, 6 images each\n" in scfs("check-data", photos)[1]
+    for i in range(5):
+        (photos / "cats" / f"{i}.jpg").unlink()
+    (photos / "dogs" / "a\nb\tc.jpg").write_bytes(b"")
+    (photos / "dogs").rename(photos / "big\ndogs")
+    printed = scfs("check-data", photos)[1]
+    assert r"big\ndogs/a\nb\tc.jpg: the file is empty" in printed
+    assert r"classes       2, from 1 image (cats) to 6 (big\ndogs)" in printed
+    (tmp_path / "one").mkdir()
+    (photos / "cats" / "5.jpg").rename(tmp_path / "one" / "5.jpg")
+    assert "1 image of " in scfs("check-data", tmp_path / "one")[1]
 
 
 def test_a_csv_file(scfs, odd, tmp_path):

@@ -162,7 +162,7 @@ def test_bad_input_is_one_sentence(scfs, trained, photos, tmp_path):
         assert sentence in err
     for extra in photos.glob("dogs/[1-5].jpg"):
         extra.unlink()
-    with pytest.raises(UserError, match="Class 'dogs' has 1 images, of which no fraction"):
+    with pytest.raises(UserError, match="Class 'dogs' has 1 image, of which no fraction"):
         class_balanced(read_folder(photos), 0.5, seed=0)
 
 

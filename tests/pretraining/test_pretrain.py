@@ -206,3 +206,12 @@ def test_schedules_are_the_papers(tiny):
         False,
     )
     assert first.weight_decay == last.weight_decay == 1e-4
+
+
+def test_folders_that_are_not_used_are_named(scfs, tiny_recipe, photos, tmp_path):
+    (photos / "cats").rename(photos / "train")
+    (photos / "dogs").rename(photos / "unlabeled")
+    words = ("pretrain", tiny_recipe, "--data.source", photos, "--run.folder", tmp_path / "run", "--optim.epochs", 1)
+    code, out, err = scfs(*words)
+    assert code == 0, err
+    assert "Folders beside train that are not used: unlabeled." in out
