@@ -11,6 +11,7 @@ from scfs import distributed
 from scfs.config import Config
 from scfs.data.loader import LoadedViews
 from scfs.data.locations import image_record
+from scfs.data.paths import shown
 from scfs.data.skipped import show_skipped, skipped_by_suffix, unused_folders
 from scfs.data.unreadable import UnreadableImages
 from scfs.errors import UserError
@@ -152,8 +153,8 @@ def announce(
         "all settings": folder / layout.SETTINGS,
     }
     title = f"{name}: run folder {folder}, {len(run.source)} images, {steps}, {run.device}"
-    shown = [] if first_step else [change for change in changes if change.setting != "run.folder"]
-    print_opening(title, run.config, console, changes=shown, choices=run.choices, facts=facts)
+    listed = [] if first_step else [change for change in changes if change.setting != "run.folder"]
+    print_opening(title, run.config, console, changes=listed, choices=run.choices, facts=facts)
     if not first_step and distributed.is_rank_zero():
         show_skipped(skipped_by_suffix(run.config.data.source), console)
         if unused := unused_folders(run.config.data.source):
