@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 HELP, VERSION, VERBOSITY = ("-h", "--help"), ("-V", "--version"), ("-v", "--verbose", "-q", "--quiet")
 NOTES = """\
-RUN_OR_WEIGHTS is a run folder, a checkpoint, an exported file, a weights file of timm, torchvision, DINO, MoCo or
-the released SCFS code, or random:NAME (a timm model with random weights).
+RUN_OR_WEIGHTS is a run folder, a checkpoint, an exported .safetensors or .pth, a weights file of timm, torchvision,
+DINO, MoCo or the released SCFS code, or random:NAME (a timm model with random weights).
 scfs COMMAND --help shows the settings with their values; for pretrain, after a RECIPE, those of the recipe.
 Flags may come before or after the targets; a list, as in --k 10 20, takes every value up to the next flag or --.
 """

@@ -11,32 +11,34 @@ RESAMPLES, LOW, HIGH = 10_000, 2.5, 97.5  # a 95 % interval
 
 
 class Accuracy(NamedTuple):
-    """Top-1 and top-5 accuracy, as fractions, and the 95 % interval of top-1."""
+    """Top-1 and top-5 accuracy, as fractions, and their 95 % intervals."""
 
     top1: float
     top5: float
     interval: tuple[float, float] = (0.0, 1.0)
+    top5_interval: tuple[float, float] = (0.0, 1.0)
 
     @classmethod
     def of(cls, hits: Tensor) -> "Accuracy":
         """From hits (images, 2): in the first guess, in the first five."""
         top1, top5 = hits.float().mean(dim=0).tolist()
-        return cls(top1, top5, bootstrap_interval([top1], [len(hits)]))
+        return cls(top1, top5, *(bootstrap_interval([each], [len(hits)]) for each in (top1, top5)))
 
     @classmethod
     def per_class(cls, hits: Tensor, labels: Tensor) -> "Accuracy":
         """Mean of the accuracies of each class, so that all classes count equally; labels: (images,)."""
         by_class = [hits[labels == label] for label in labels.unique()]
-        top1, top5 = torch.stack([each.float().mean(dim=0) for each in by_class]).mean(dim=0).tolist()
-        accuracies = [float(each[:, 0].float().mean()) for each in by_class]
-        return cls(top1, top5, bootstrap_interval(accuracies, [len(each) for each in by_class]))
+        accuracies = torch.stack([each.float().mean(dim=0) for each in by_class])  # (classes, 2)
+        top1, top5 = accuracies.mean(dim=0).tolist()
+        counts = [len(each) for each in by_class]
+        return cls(top1, top5, *(bootstrap_interval(column, counts) for column in accuracies.T.tolist()))
 
     def metrics(self, prefix: str = "", first: str = "top-1", *, num_classes: int) -> list[Metric]:
         """As evaluations return them; `first` names the first, which is "mean per class" for some data sets.
 
         Top-5 is left out where there are only five classes or fewer, as five guesses are always right.
         """
-        top5 = [Metric(f"{prefix}top-5", self.top5)] if num_classes > 5 else []
+        top5 = [Metric(f"{prefix}top-5", self.top5, self.top5_interval)] if num_classes > 5 else []
         return [Metric(f"{prefix}{first}", self.top1, self.interval), *top5]
 
 

@@ -18,7 +18,11 @@ from scfs.runs.files import write_figure, write_text
 from scfs.runs.metric import Metric, best_of
 from scfs.runs.results import read_results
 
-TIE = "~"
+TIE, UNKNOWN = "~", "?"
+NOTES = {
+    TIE: "within the 95 % interval of the best in its row, or the best within its own.",
+    UNKNOWN: "without an interval, so that a difference may be chance.",
+}
 
 
 class Measure(NamedTuple):
@@ -56,13 +60,15 @@ def compare(runs: Sequence[str], console: Console) -> Path:
     for line in lines:
         table.add_row(*line)
     console.print(table)
-    note = f"{TIE}: within the 95 % interval of the best in its row."
-    console.print(note)
+    cells = "".join(cell for line in lines for cell in line[1:])
+    notes = [f"{mark}: {meaning}" for mark, meaning in NOTES.items() if mark in cells]
+    for note in notes:
+        console.print(note)
     page = layout.free_path("compare", ".md")
     page.parent.mkdir(parents=True, exist_ok=True)
     plot = page.with_suffix(".png")
-    text = f"# Runs compared\n\n{markdown_table(head, lines)}\n\n{note}\n\n![Metrics by evaluation]({plot.name})\n"
-    write_text(page, text)
+    parts = ["# Runs compared", markdown_table(head, lines), *notes, f"![Metrics by evaluation]({plot.name})"]
+    write_text(page, "\n\n".join(parts) + "\n")
     _save_plot(plot, dict(zip(head[1:], scores.values(), strict=True)), dict(zip(measures, names, strict=True)))
     console.print(f"table  {page}\nplot   {plot}")
     return page
@@ -126,7 +132,8 @@ def _short(source: str) -> str:
 
 
 def _cell(metric: Metric, best: Metric) -> str:
-    return f"{metric.shown()}{' ' + TIE if metric.ties_with(best) else ''}"
+    mark = TIE if metric.ties_with(best) else UNKNOWN if metric.interval is None else ""
+    return f"{metric.shown()} {mark}".strip()
 
 
 def _save_plot(path: Path, scores: dict[str, Scores], names: dict[Measure, str]) -> None:

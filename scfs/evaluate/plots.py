@@ -1,3 +1,4 @@
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,11 @@ def save_bars(path: Path, metrics: Mapping[str, Metric], *, label: str) -> None:
 
 
 def error_bars(metrics: list[Metric]) -> list[list[float]]:
-    """How far the intervals extend below and above the values, as matplotlib expects them."""
-    below = [metric.scale * (metric.value - metric.bounds[0]) for metric in metrics]
-    return [below, [metric.scale * (metric.bounds[1] - metric.value) for metric in metrics]]
+    """How far the intervals extend below and above the values, as matplotlib expects them; NaN where unknown."""
+    unknown = (math.nan, math.nan)
+    extents = [
+        (metric.scale * (metric.value - low), metric.scale * (high - metric.value))
+        for metric in metrics
+        for low, high in [metric.interval or unknown]
+    ]
+    return [[below for below, _ in extents], [above for _, above in extents]]

@@ -11,6 +11,7 @@ from scfs.data.skipped import show_skipped, skipped_by_suffix
 from scfs.data.sources import open_all
 from scfs.data.unreadable import show_left_out
 from scfs.distributed import choose_device, gather_rows, is_rank_zero, process_group
+from scfs.errors import UserError
 from scfs.evaluate.detect.predicting import predict_objects
 from scfs.evaluate.features import extract_readable
 from scfs.evaluate.linear.features import ProbeFeatures
@@ -51,7 +52,7 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
         predict_objects(folder, images, out, settings, console)
         return []
     if out is not None:
-        check_new(out)
+        _check_out(out)
     device = choose_device(settings.device)
     with process_group(device), cpu_setup(device):
         classifier = find_classifier(run, network=settings.network)
@@ -80,6 +81,12 @@ def predict(run: str, images: str, out: Path | None, settings: Predict, console:
     show_left_out(found.unreadable, console)
     show_skipped(skipped_by_suffix(images, all_splits=True), console)
     return predictions
+
+
+def _check_out(out: Path) -> None:
+    if out.suffix.lower() != ".csv":
+        raise UserError(f"A classifier's predictions are written as CSV; name the file .csv, not {out}.")
+    check_new(out)
 
 
 def _write(out: Path, predictions: Sequence[Prediction]) -> None:

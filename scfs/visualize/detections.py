@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageColor
 
 from scfs.runs.files import write_atomic
 
@@ -26,7 +26,8 @@ FONT, TITLE_FONT = 6, 7  # points
 MIN_SCORE = 0.5  # of predictions that are drawn
 SIDE, GAP, TITLE = 340, 8, 20  # pixels: the longer side of an image, space around images, height of a title
 NAME_LENGTH, MARGIN = 18, 1.5  # letters; pixels around a name
-PALETTE = 192  # colours in the file: with all of them, photos take five times the space
+PALETTE = 256  # colours in the file: with all of them, photos take four times the space
+EXACT = np.array([ImageColor.getrgb(colour) for colour in (*COLOURS, "white", "black")], np.uint8)
 
 
 class DrawnObjects(NamedTuple):
@@ -201,7 +202,7 @@ def _grid(sizes: Sequence[tuple[int, int]]) -> tuple[Figure, list[list[Any]]]:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """Write a PNG with few colours."""
+    """Write a PNG with few colours, dithered."""
     path.parent.mkdir(parents=True, exist_ok=True)
     canvas = figure.canvas
     assert isinstance(canvas, FigureCanvasAgg)
@@ -211,11 +212,15 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _with_palette(image: Image.Image) -> Image.Image:
-    """The image in few colours, of which those of the classes, white and black are exact."""
-    exact = np.array([to_rgb(colour) for colour in (*COLOURS, "white", "black")]) * 255
-    common = np.reshape(image.quantize(PALETTE - len(exact)).getpalette() or [], (-1, 3))
-    # Pillow looks up colours in steps: another one close to an exact one could take its place.
-    apart = np.abs(common[:, None] - exact).max(axis=2).min(axis=1) > 8
+    """The image in few colours, dithered, except that those of the classes, white and black are exact."""
+    some = image.resize((image.width // 3, image.height // 3), Image.Resampling.NEAREST)  # k-means of all takes seconds
+    common = some.quantize(PALETTE - len(EXACT), kmeans=1).getpalette() or []
     palette = Image.new("P", (1, 1))
-    palette.putpalette(np.concatenate([exact, common[apart]]).round().astype(np.uint8).tobytes())
-    return image.quantize(palette=palette, dither=Image.Dither.NONE)
+    palette.putpalette([*EXACT.ravel().tolist(), *common])
+    indices = np.array(image.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG))
+    pixels = np.asarray(image)
+    for index, colour in enumerate(EXACT):
+        indices[(pixels == colour).all(axis=-1)] = index
+    drawn = Image.fromarray(indices, "P")
+    drawn.putpalette(palette.getpalette() or [])
+    return drawn

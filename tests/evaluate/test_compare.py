@@ -1,10 +1,13 @@
+import math
 import shutil
 
 import pytest
+import torch
 
 from scfs.errors import UserError
-from scfs.evaluate.accuracy import bootstrap_interval
+from scfs.evaluate.accuracy import Accuracy, bootstrap_interval
 from scfs.evaluate.compare import latest
+from scfs.evaluate.plots import error_bars
 from scfs.runs.metric import Metric, best_of
 from scfs.runs.results import Result, add_result, protocol_of, read_results
 
@@ -95,7 +98,17 @@ def test_any_metric_can_be_compared(scfs, trained, monkeypatch, tmp_path):
     assert code == 0, err
     page = (tmp_path / "runs" / "compare.md").read_text()
     assert "| AP (detect, voc:photos, 12 epochs) % | 57.4 | 55.9 |" in page
-    assert "| latency (detect, voc:photos, 12 epochs) ms | 3.0 | 2.0 |" in page
+    assert "| latency (detect, voc:photos, 12 epochs) ms | 3.0 ? | 2.0 ? |" in page
+    assert "\n?: without an interval, so that a difference may be chance.\n" in page
+    assert "\n~: " not in page  # no such mark
+
+
+def test_no_bars_of_errors_that_are_not_known():
+    known, unknown = Metric("top-1", 0.5, (0.4, 0.7)), Metric("top-5", 0.9)
+    [below, above] = error_bars([known, unknown])
+    assert (below[0], above[0]) == (pytest.approx(10), pytest.approx(20))
+    assert math.isnan(below[1])
+    assert math.isnan(above[1])
 
 
 def test_lower_may_be_better():
@@ -109,6 +122,18 @@ def test_the_interval_is_close_to_the_normal_approximation():
     assert low == pytest.approx(0.4 - 1.96 * (0.24 / 1000) ** 0.5, abs=0.003)
     assert high == pytest.approx(0.4 + 1.96 * (0.24 / 1000) ** 0.5, abs=0.003)
     assert bootstrap_interval([1.0], [10]) == (1.0, 1.0)
+
+
+def test_top_5_has_an_interval_of_its_own():
+    labels = torch.arange(6).repeat_interleave(20)
+    hits = torch.stack([torch.arange(120) % 2 == 0, torch.arange(120) % 5 > 0], dim=1)
+    for accuracy in (Accuracy.of(hits), Accuracy.per_class(hits, labels)):
+        first, five = accuracy.metrics(num_classes=6)
+        ends = [*first.interval, *five.interval]
+        assert ends == sorted(ends)
+        assert ends[0] < first.value < ends[1]
+        assert ends[2] < five.value < ends[3]
+    assert five.ties_with(Metric("top-5", 0.85, (0.8, 0.9)))
 
 
 def test_metrics_of_different_sizes_and_networks_are_not_mixed(trained):

@@ -90,7 +90,7 @@ def test_perfect_features():
     labels = torch.arange(10) % 3
     features = torch.eye(3)[labels]
     same = LabelledFeatures(features, labels)
-    assert knn_accuracy(same, same, num_classes=3, ks=(3,))[3] == (1.0, 1.0, (1.0, 1.0))
+    assert knn_accuracy(same, same, num_classes=3, ks=(3,))[3] == (1.0, 1.0, (1.0, 1.0), (1.0, 1.0))
 
 
 def test_the_command(scfs, photos):

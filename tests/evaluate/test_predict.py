@@ -58,6 +58,14 @@ def set_time(path, seconds):
     os.utime(path, (seconds, seconds))
 
 
+@pytest.mark.parametrize("name", ["c.json", "c.xlsx", "c"])
+def test_predictions_are_csv(scfs, probed, photos, tmp_path, name):
+    code, _, err = scfs("predict", probed, photos, tmp_path / name, "--workers", 0)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "name the file .csv, not" in err
+    assert not (tmp_path / name).exists()
+
+
 def test_every_image_of_a_folder_with_train_and_val(scfs, probed, photos, tmp_path):
     (photos / "cats").rename(photos / "train")
     (photos / "dogs").rename(photos / "val")

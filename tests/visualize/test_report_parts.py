@@ -1,10 +1,14 @@
 """Pieces of the page that need no network."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import ImageColor
 
 from scfs.config import Config
 from scfs.recipe import check
@@ -12,6 +16,7 @@ from scfs.runs.auto_choices import AutoChoice
 from scfs.runs.metric import Metric
 from scfs.runs.results import Result
 from scfs.runs.verdict import judge
+from scfs.visualize.report import charts
 from scfs.visualize.report.charts import MAX_POINTS, Chart, Line, Reference, axis_of, chart
 from scfs.visualize.report.markup import Html, Section, join, table, tag
 from scfs.visualize.report.page import render_page
@@ -146,7 +151,23 @@ def test_thumbnails_do_not_overlap_and_none_that_has_room_is_left_out():
 
 def test_the_largest_classes_have_colours():
     labels = torch.tensor([i for i in range(10) for _ in range(10 - i)] + [-1] * 50)
-    assert class_colours(labels) == {label: label for label in range(6)}
+    assert class_colours(labels) == {label: label for label in range(7)}
+
+
+def test_lines_of_a_chart_are_told_apart():
+    """Eight colours, in every mode of the page; from then on dotted lines."""
+    lines = [Line(f"line {i}", [(0, i), (1, i)], i) for i in range(10)]
+    drawn = chart(Chart("title", "y", lines))
+    styles = re.findall(r'<polyline [^>]*?(class="dotted" )?style="--c:var\(--(s\d)\)"', drawn)
+    assert styles == [("", f"s{i}") for i in range(8)] + [('class="dotted" ', "s0"), ('class="dotted" ', "s1")]
+    assert drawn.count('<i class="dotted"') == 2  # in the legend
+    css = (Path(charts.__file__).parent / "page.css").read_text()
+    modes = [re.findall(rf"--s{i}: (#\w+);", css) for i in range(8)]
+    assert [len(each) for each in modes] == [3] * 8  # light, dark and printed
+    for mode in zip(*modes, strict=True):
+        colours = np.array([ImageColor.getrgb(each) for each in mode], int)
+        distances = np.linalg.norm(colours[:, None] - colours, axis=-1) + 999 * np.eye(8)
+        assert distances.min() > 70
 
 
 def test_names_of_runs(tmp_path):

@@ -18,9 +18,9 @@ from scfs.visualize.queries import Example
 # Q queries, H W map height and width
 
 OUTSIDE = 0.5  # per cent of the cosines beyond each end of the colour scale
-TOP, RIGHT, BAR = 0.55, 0.75, 0.12  # inches: margins for titles and colour bars, and the width of a bar
+TOP, RIGHT, BAR = 0.6, 0.75, 0.12  # inches: margins for titles and colour bars, and the width of a bar
 MOSAIC = 192  # pixels a side of the picture of all queries
-LETTERS = 16  # of a run's name, for each column below it
+LETTERS = 14  # of a run's name, for each column below it
 
 
 class Panel(NamedTuple):
@@ -30,10 +30,6 @@ class Panel(NamedTuple):
     layer: str
     maps: list[NDArray[np.float32]]  # of each example: (Q, H, W) attention, or (1, H, W, 3) colours
     scale: str = ""  # panels that name the same one share a colour scale
-
-    @property
-    def title(self) -> str:
-        return f"{self.run}, {self.layer}"
 
 
 def save_attention_picture(
@@ -58,7 +54,7 @@ def save_attention_picture(
                     frame(cell, *line(number))
     add_titles(axes[0], ["image", "queries", "searched"][:first] + [*names] * len(panels))
     for panel, group in zip(panels, _groups(axes[0][first:], len(names)), strict=True):
-        _title_group(figure, group, panel.title)
+        _title_group(figure, group, panel.run, panel.layer)
     _draw_bars(figure, scales)
     save_figure(figure, path, dpi=200)
 
@@ -109,12 +105,23 @@ def _groups(cells: Any, size: int) -> Iterator[Any]:
         yield cells[start : start + size]
 
 
-def _title_group(figure: Figure, cells: Sequence[Any], title: str) -> None:
-    """A title over several cells of the first row."""
+def _title_group(figure: Figure, cells: Sequence[Any], *parts: str) -> None:
+    """A title over several cells of the first row: its parts in one line or, if that is too short, one per line."""
     left, right = cells[0].get_position(), cells[-1].get_position()
     height = left.y1 + 0.26 / figure.get_figheight()
-    text = shortened(title, LETTERS * len(cells))
-    figure.text((left.x0 + right.x1) / 2, height, text, ha="center", va="bottom", fontsize=TITLE + 1, weight="bold")
+    letters, text = LETTERS * len(cells), ", ".join(parts)
+    if len(text) > letters:
+        text = "\n".join(shortened(part, letters) for part in parts)
+    figure.text(
+        (left.x0 + right.x1) / 2,
+        height,
+        text,
+        ha="center",
+        va="bottom",
+        fontsize=TITLE + 1,
+        weight="bold",
+        linespacing=1,
+    )
 
 
 def _draw_bars(figure: Figure, scales: Mapping[str, Normalize]) -> None:

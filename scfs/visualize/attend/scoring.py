@@ -50,7 +50,7 @@ class AttentionScore:
         return problems
 
     def rows(self) -> dict[str, list[Metric]]:
-        """Metrics by row: means over images, each the mean of its queries, with 95 % intervals over images."""
+        """Metrics by row and kind of query: means over images, each the mean of its queries, with 95 % intervals."""
         kinds = [kind for kind in KINDS if any((CHANCE, kind) in scores for scores in self.images)]
         if not kinds:
             raise UserError(
@@ -58,7 +58,11 @@ class AttentionScore:
                 "give another --scale, or other images."
             )
         names = (*self.searcher.layers, GEOMETRY, CHANCE)
-        return {name: [self._metric(name, kind, measure) for kind in kinds for measure in MEASURES] for name in names}
+        return {
+            f"{name} {kind}": [self._metric(name, kind, measure) for measure in MEASURES]
+            for kind in kinds
+            for name in names
+        }
 
     def num_queries(self) -> Mapping[str, int]:
         """How many queries of each kind were scored."""

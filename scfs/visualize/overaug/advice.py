@@ -8,6 +8,7 @@ none is suggested for local views either. With random weights, whose similarity 
 if they are known.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from scfs.visualize.overaug.similarity import Audit
 # I images, S scales
 
 LOCAL_LEVEL, GLOBAL_LEVEL, LEAST_RANGE = 0.9, 0.95, 1.5
+CLOSER, OBJECT = "are closer to their own image than to another", "hold an object"  # what is asked of views
 Scale = tuple[float, float]
 
 
@@ -31,30 +33,41 @@ class Advice(NamedTuple):
     sentence: str
 
 
-def advise(audit: Audit, *, random: bool) -> Advice:
-    """Apply the rule. random: the weights are not trained."""
-    suited = {  # by kind of view: the fractions that must reach the level, (I, S) each
-        "local": (_suited(audit, audit.local.closer, random=random), LOCAL_LEVEL),
-        "global": (_suited(audit, audit.global_.closer, random=random), GLOBAL_LEVEL),
-    }
-    lows = [smallest_suited(audit.scales, [_mean(each) for each in all_], level) for all_, level in suited.values()]
+class Kind(NamedTuple):
+    """Views of one kind, and what so many of them must satisfy."""
+
+    name: str
+    level: float
+    criteria: dict[str, Values]  # the fractions (I, S) that satisfy each
+
+
+def advise(audit: Audit, *, random: bool, new_local_views: str = "") -> Advice:
+    """Apply the rule. random: the weights are not trained.
+
+    new_local_views: flags with which a run that was trained without local views would have some.
+    """
+    kinds = (
+        Kind("local", LOCAL_LEVEL, _criteria(audit, audit.local.closer, random=random)),
+        Kind("global", GLOBAL_LEVEL, _criteria(audit, audit.global_.closer, random=random)),
+    )
+    lows = [smallest_suited(audit.scales, [*map(_mean, each.criteria.values())], each.level) for each in kinds]
     metrics = [
-        Metric(f"smallest {name} area", low, _interval(audit.scales, *of_kind), higher_is_better=False)
-        for (name, of_kind), low in zip(suited.items(), lows, strict=True)
+        Metric(f"smallest {kind.name} area", low, _interval(audit.scales, kind), higher_is_better=False)
+        for kind, low in zip(kinds, lows, strict=True)
         if low is not None
     ]
     local, global_ = lows
-    if local is None or global_ is None:
-        scale = None if global_ is None else _rounded(global_, 1.0)
-        return Advice(None, scale, metrics, _without_local(scale, audit, random=random))
-    start = max(local, global_)
-    scales = _rounded(local, min(max(start, LEAST_RANGE * local), 1.0)), _rounded(start, 1.0)
-    return Advice(*scales, metrics, _sentence(*scales, audit, random=random))
+    scales: tuple[Scale | None, Scale | None] = (None, None if global_ is None else _rounded(global_, 1.0))
+    if local is not None and global_ is not None:
+        start = max(local, global_)
+        scales = _rounded(local, min(max(start, LEAST_RANGE * local), 1.0)), _rounded(start, 1.0)
+    warning = "; the weights are random, so that their similarity means little" if random else ""
+    return Advice(*scales, metrics, f"Advice: {_sentence(kinds, *scales, new_local_views)}{warning}.")
 
 
-def _suited(audit: Audit, closer: Values, *, random: bool) -> list[Values]:
-    objects = [1 - audit.empty] if audit.knows_objects else []
-    return objects if random and objects else [closer, *objects]
+def _criteria(audit: Audit, closer: Values, *, random: bool) -> dict[str, Values]:
+    objects = {OBJECT: 1 - audit.empty} if audit.knows_objects else {}
+    return objects if random and objects else {CLOSER: closer, **objects}
 
 
 def smallest_suited(scales: tuple[float, ...], fractions: list[Values], level: float) -> float | None:
@@ -75,48 +88,47 @@ def reaching(scales: tuple[float, ...], values: Values, level: float) -> float |
     return float(scales[first - 1] * (scales[first] / scales[first - 1]) ** part)
 
 
-def _interval(scales: tuple[float, ...], fractions: list[Values], level: float) -> tuple[float, float]:
+def _interval(scales: tuple[float, ...], kind: Kind) -> tuple[float, float]:
     """95 % interval over images; a resample in which no scale suits counts as 1."""
-    resampled = zip(*(resampled_means(each) for each in fractions), strict=True)
-    lows = [smallest_suited(scales, list(means), level) for means in resampled]
+    resampled = zip(*(resampled_means(each) for each in kind.criteria.values()), strict=True)
+    lows = [smallest_suited(scales, list(means), kind.level) for means in resampled]
     [[low, high]] = interval(np.array([[1.0 if each is None else each] for each in lows]))
     return float(low), float(high)
 
 
-def _sentence(local: Scale, global_: Scale, audit: Audit, *, random: bool) -> str:
-    closer = "at least {} of {}views are closer to their own image than to another"
-    empty = "at most {} of {}views hold no object"
-    reasons = [closer, empty] if audit.knows_objects and not random else [empty] if audit.knows_objects else [closer]
-    first = " and ".join(
-        each.format(
-            _percent(LOCAL_LEVEL if each is closer else 1 - LOCAL_LEVEL), "local " if each is reasons[0] else ""
-        )
-        for each in reasons
+def _sentence(kinds: tuple[Kind, Kind], local: Scale | None, global_: Scale | None, new_local_views: str) -> str:
+    unknown = f"this network is too weak to tell which areas suit: whatever the area, {_missed(kinds)}"
+    if global_ is None:
+        flags = "--views.global_scale" if new_local_views else "--views.local_scale and --views.global_scale"
+        return f"keep {flags}, since {unknown}"
+    flag = f"--views.global_scale {_range(global_)}"
+    reason = f"from an area of {global_[0]:g} on {_reached(kinds[1])}"
+    if local is None:
+        of_local = "add no local views" if new_local_views else "keep --views.local_scale"
+        return f"{flag}, since {reason}; and {of_local}, since {unknown}"
+    flags = f"--views.local_scale {_range(local)} {flag}"
+    if new_local_views:
+        flags = f"{flag} or, with local views, which this run does not have, {new_local_views} {flags}"
+    return f"{flags}, since from an area of {local[0]:g} on {_reached(kinds[0])}, and {reason}"
+
+
+def _reached(kind: Kind) -> str:
+    level = f"at least {_percent(kind.level)}"
+    return f"{level} of {kind.name} views " + f" and {level} ".join(kind.criteria)
+
+
+def _missed(kinds: tuple[Kind, Kind]) -> str:
+    """How far the criteria that no area satisfies are reached."""
+    best = [(kind, name, _mean(values).max()) for kind in kinds for name, values in kind.criteria.items()]
+    return " and ".join(
+        f"at most {_percent(fraction)} of {kind.name} views {name} ({_percent(kind.level)} are needed)"
+        for kind, name, fraction in best
+        if fraction < kind.level
     )
-    levels = " and ".join(_percent(GLOBAL_LEVEL if each is closer else 1 - GLOBAL_LEVEL) for each in reasons)
-    ranges = [" ".join(f"{end:g}" for end in each) for each in (local, global_)]
-    return (
-        f"Advice: --views.local_scale {ranges[0]} --views.global_scale {ranges[1]}, since from an area of {local[0]:g} "
-        f"on {first}, and from {global_[0]:g} on {levels} of global views{_warning(random)}."
-    )
 
 
-def _without_local(global_: Scale | None, audit: Audit, *, random: bool) -> str:
-    best = [_percent(float(each.closer.mean(axis=0).max())) for each in (audit.local, audit.global_)]
-    if global_ is not None:
-        start = f"--views.global_scale {global_[0]:g} {global_[1]:g}, and keep --views.local_scale"
-        reason = f"at best {best[0]} of local views are closer to their own image than to another"
-    else:
-        start = "keep --views.local_scale and --views.global_scale"
-        reason = (
-            f"at best {best[0]} of local and {best[1]} of global views are closer to their own image than to another"
-        )
-    needed = f"{_percent(LOCAL_LEVEL)} of local and {_percent(GLOBAL_LEVEL)} of global views should be"
-    return f"Advice: {start}, since {reason} and {needed}{_warning(random)}."
-
-
-def _warning(random: bool) -> str:
-    return "; the weights are random, so that their similarity means little" if random else ""
+def _range(scale: Scale) -> str:
+    return f"{scale[0]:g} {scale[1]:g}"
 
 
 def _mean(values: Values) -> Values:
@@ -126,7 +138,8 @@ def _mean(values: Values) -> Values:
 
 
 def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.0f} %"
+    """Rounded down, so that what misses a level does not look like it."""
+    return f"{math.floor(100 * fraction + 1e-6)} %"
 
 
 def _rounded(low: float, high: float) -> Scale:

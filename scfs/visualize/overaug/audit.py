@@ -22,7 +22,7 @@ from scfs.evaluate.target import show_report
 from scfs.runs.metric import Metric
 from scfs.visualize.overaug.advice import GLOBAL_LEVEL, LOCAL_LEVEL, advise
 from scfs.visualize.overaug.audit_picture import EMPTY, GLOBAL, LOCAL, Curve, save_audit
-from scfs.visualize.overaug.images import Crops, crops_of, sampled_images
+from scfs.visualize.overaug.images import Crops, crops_of, flags_of_new_local_views, sampled_images
 from scfs.visualize.overaug.saving import Saver
 from scfs.visualize.overaug.settings import Overaug
 from scfs.visualize.overaug.similarity import Audit, ViewsOfScales, collect, draw_views, unit_features
@@ -42,9 +42,14 @@ def audit_scales(target: str, settings: Overaug, console: Console) -> list[Metri
     crops = crops_of(target, loaded.backbone, size)
     loaded.backbone.check_sizes(crops.local_size)
     audit = _audit(loaded.backbone.to(device).eval(), source, masks, crops, settings, console)
-    advice = advise(audit, random=target.startswith("random:"))
+    new_local_views = flags_of_new_local_views(target, crops.local_size)
+    advice = advise(audit, random=target.startswith("random:"), new_local_views=new_local_views)
     about = f"{len(audit.empty)} images at {size} px, local views of {crops.local_size} px"
     console.print(f"Crop scales of {data.source} by {target}: {about}")
+    if new_local_views:
+        console.print(
+            "The run was trained without local views; the audit draws some of half the side of its global ones."
+        )
     panels = _panels(audit)
     protocol = f"{size} px, local views of {crops.local_size} px"
     saver.record(advice.metrics, data.source, protocol, start=start, device=device, details=_details(audit, panels))

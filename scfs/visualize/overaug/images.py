@@ -18,6 +18,7 @@ from scfs.visualize.run_settings import config_of
 Scale = tuple[float, float]
 PAPER_GLOBAL, PAPER_LOCAL = (0.14, 1.0), (0.05, 0.14)
 LOCAL_TO_GLOBAL = 96 / 224  # the paper's sides
+NEW_LOCAL_VIEWS = 4  # of an image, as in the recipes for small budgets
 
 
 class Crops(NamedTuple):
@@ -31,18 +32,30 @@ class Crops(NamedTuple):
 
 
 def crops_of(target: str, backbone: Backbone, global_size: int) -> Crops:
-    """The crops that a run was trained with; of other weights, the paper's, in proportion to the size of images."""
+    """The crops that a run was trained with; of other weights, the paper's, in proportion to the size of images.
+
+    Local views of a run that has none are half as large as its global ones.
+    """
     config = config_of(target)
     if config is None:
         return Crops(global_size, usable_side(backbone, round(LOCAL_TO_GLOBAL * global_size)))
     views = config.views
     return Crops(
         global_size,
-        views.local_size,
+        views.local_size if config.num_local_views else usable_side(backbone, views.global_size // 2),
         PAPER_GLOBAL if views.global_scale == "auto" else views.global_scale,
         PAPER_LOCAL if views.local_scale == "auto" else views.local_scale,
         1.0 if views.blur == "auto" else views.blur,
     )
+
+
+def flags_of_new_local_views(target: str, local_size: int) -> str:
+    """What gives a run local views that was trained without; empty for other runs and for weights alone."""
+    config = config_of(target)
+    if config is None or config.num_local_views:
+        return ""
+    contrast = config.method.contrast.removesuffix("-no-multicrop")
+    return f"--method.contrast {contrast} --views.num_local_views {NEW_LOCAL_VIEWS} --views.local_size {local_size}"
 
 
 def open_unseen(data: DataSettings) -> Source:

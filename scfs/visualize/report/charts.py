@@ -10,7 +10,7 @@ WIDTH, HEIGHT = 440, 250
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 40  # margins
 MAX_POINTS = 300  # of a line
 FEW_POINTS = 20  # that are drawn as dots too
-NUM_COLOURS = 7
+NUM_COLOURS = 8
 
 Points = list[tuple[float, float]]  # (step, value)
 
@@ -74,7 +74,10 @@ def legend(content: Chart) -> Html:
     """Names and colours of lines; nothing where the title says it all."""
     if len(content.lines) == 1 and not content.references and content.is_named:
         return Html()
-    lines = [tag("span", tag("i", style=f"--c:{colour(line.colour)}"), line.name) for line in content.lines]
+    lines = [
+        tag("span", tag("i", class_=_pattern(line), style=f"--c:{colour(line.colour)}"), line.name)
+        for line in content.lines
+    ]
     dashed = [
         tag("span", tag("i", class_="dash", style=f"--c:{colour(reference.colour)}"), reference.name)
         for reference in content.references
@@ -85,6 +88,11 @@ def legend(content: Chart) -> Html:
 def colour(number: int) -> str:
     """A colour of the page, by number."""
     return f"var(--s{number % NUM_COLOURS})"
+
+
+def _pattern(line: Line) -> str | None:
+    """Dots for lines whose colour another one has already."""
+    return "dotted" if line.colour >= NUM_COLOURS else None
 
 
 def axis_of(values: Sequence[float]) -> Axis:
@@ -139,6 +147,6 @@ def _line(line: Line, x: Axis, y: Axis) -> Html:
     kept = [*points[::stride], *points[-1:]] if stride > 1 else points
     placed = [(x.position(step, LEFT, WIDTH - RIGHT), y.position(value, HEIGHT - BOTTOM, TOP)) for step, value in kept]
     style = f"--c:{colour(line.colour)}"
-    curve = tag("polyline", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in placed), style=style)
+    curve = tag("polyline", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in placed), class_=_pattern(line), style=style)
     dots = placed if len(placed) < FEW_POINTS else []
     return join([curve, *(tag("circle", cx=round(a, 1), cy=round(b, 1), r=2.5, style=style) for a, b in dots)])

@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -66,6 +67,17 @@ def test_another_image_is_of_the_same_class(scfs, photos, tmp_path):
     assert "dogs/0.jpg" in out.replace("\n", "")  # left out, and named
 
 
+def test_scores_are_readable_at_80_columns(scfs, trained, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = scfs("attend", trained, "--score", "--views", 2, "--scale", 0.05, *SMALL)
+    lines = [line for line in out.splitlines() if line.startswith(("│", "┃"))]
+    rows = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in lines]
+    assert rows[0] == ["", "AUROC %", "95 % interval", "pointing %", "95 % interval"]
+    named = [row for row in rows[1:] if row[1]]  # others continue a name
+    assert len(named) == 10
+    assert all(re.fullmatch(r"[\d.]+-[\d.]+", row[column]) for row in named for column in (2, 4))
+
+
 def test_scores_are_recorded_for_each_run(scfs, trained):
     code, out, err = scfs("attend", trained, RANDOM, "--score", "--views", 2, "--scale", 0.05, *SMALL)
     assert (code, err) == (0, "")
@@ -73,8 +85,8 @@ def test_scores_are_recorded_for_each_run(scfs, trained):
     [result] = json.loads((trained / "results.json").read_text())
     values = {metric["name"]: metric["value"] for metric in result["metrics"]}
     rows = [*(f"layer{i}" for i in (2, 3, 4)), "distance from the box", "chance"]
-    kinds = [f"{kind} {measure}" for kind in ("object", "background") for measure in ("AUROC", "pointing")]
-    assert list(values) == [f"{row} {kind}" for row in rows for kind in kinds]
+    kinds, measures = ("object", "background"), ("AUROC", "pointing")
+    assert list(values) == [f"{row} {kind} {measure}" for kind in kinds for row in rows for measure in measures]
     assert values["chance object AUROC"] == 0.5
     assert values["distance from the box object AUROC"] > 0.8
     assert result["evaluation"] == "attend"
@@ -139,6 +151,19 @@ def test_one_scale_for_all_runs_of_a_layer():
     assert scales["layer4"].vmin == pytest.approx(0.1, abs=0.01)
     assert scales["layer4"].vmax == pytest.approx(0.8, abs=0.01)
     assert scales["layer3, b"].vmax == pytest.approx(0.3, abs=0.01)
+
+
+def test_a_title_that_is_too_long_names_run_and_layer(tmp_path):
+    image, maps = Image.new("RGB", (32, 32)), [np.eye(4, dtype=np.float32)[None]]
+    for run, parts in (("run", ["run, layer4"]), ("own_photos", ["own_photos", "layer4"])):
+        save_attention_picture(
+            tmp_path / f"{run}.svg",
+            [Example(image, [(0, 0, 16, 16)], image)],
+            [Panel(run, "layer4", maps)],
+            ["attention"],
+        )
+        drawn = re.findall("<!-- (.*) -->", (tmp_path / f"{run}.svg").read_text())
+        assert [text for text in drawn if "layer4" in text or run in text][: len(parts)] == parts
 
 
 def test_the_colour_bar_has_the_colours_of_the_maps(tmp_path):

@@ -83,7 +83,7 @@ def test_the_rule():
     ]
     objects = advise(audit([0.5, 0.9, 0.95, 1], [0.5, 0.8, 0.95, 1], [0.6, 0.3, 0.1, 0]), random=False)
     assert objects.local_scale == (0.4, 0.63)  # 5 % between 0.4 and 1
-    assert "at most 10 % of views hold no object, and from 0.63 on 95 % and 5 % of global views." in objects.sentence
+    assert "another and at least 90 % hold an object, and from an area of 0.63 on at least 95 %" in objects.sentence
 
 
 def test_local_views_keep_a_range_and_global_ones_begin_no_lower():
@@ -94,20 +94,45 @@ def test_local_views_keep_a_range_and_global_ones_begin_no_lower():
 def test_weights_that_cannot_tell_images_apart_give_no_scales():
     found = advise(audit([0.5, 0.6, 0.7, 0.8], [0.5, 0.6, 0.7, 0.94], UNKNOWN), random=True)
     assert (found.local_scale, found.global_scale, found.metrics) == (None, None, [])
-    assert "keep --views.local_scale and --views.global_scale, since at best 80 % of local and 94 %" in found.sentence
+    assert "keep --views.local_scale and --views.global_scale, since this network is too weak to tell" in found.sentence
+    assert (
+        "at most 80 % of local views are closer to their own image than to another (90 % are needed)" in found.sentence
+    )
+    assert "and at most 94 % of global views are closer" in found.sentence
     assert found.sentence.endswith("the weights are random, so that their similarity means little.")
 
 
 def test_global_views_alone_may_suit():
     found = advise(audit([0.5, 0.6, 0.7, 0.8], [0.5, 0.6, 0.95, 0.97], UNKNOWN), random=False)
     assert (found.local_scale, found.global_scale) == (None, (0.4, 1.0))
-    assert "--views.global_scale 0.4 1, and keep --views.local_scale, since at best 80 % of local" in found.sentence
+    assert found.sentence.startswith("Advice: --views.global_scale 0.4 1, since from an area of 0.4 on at least 95 %")
+    assert "; and keep --views.local_scale, since this network is too weak to tell" in found.sentence
+    assert "at most 80 % of local views" in found.sentence
     assert [each.name for each in found.metrics] == ["smallest global area"]
+
+
+def test_only_what_misses_its_level_is_a_reason():
+    """Rounded down: 94.6 % of views are not the 95 % that are needed."""
+    found = advise(audit([0.5, 0.8, 0.96, 0.96], [0.5, 0.6, 0.7, 0.946], UNKNOWN), random=False)
+    assert "at most 94 % of global views are closer" in found.sentence
+    assert "of local views" not in found.sentence
+
+
+def test_a_run_without_local_views_gets_flags_that_work_together():
+    """Advice on local views comes with what makes some; otherwise it is about global views alone."""
+    new = "--method.contrast scfs --views.num_local_views 4 --views.local_size 32"
+    suited = advise(audit([0.5, 0.9, 0.95, 1], [0.5, 0.8, 0.95, 1], UNKNOWN), random=False, new_local_views=new)
+    assert suited.sentence.startswith(
+        "Advice: --views.global_scale 0.4 1 or, with local views, which this run does not"
+    )
+    assert f"have, {new} --views.local_scale 0.1 0.4 --views.global_scale 0.4 1, since" in suited.sentence
+    for levels in ([0.5, 0.6, 0.95, 0.97], [0.5, 0.6, 0.7, 0.8]):
+        weak = advise(audit([0.5, 0.6, 0.7, 0.8], levels, UNKNOWN), random=False, new_local_views=new)
+        assert "--views.local" not in weak.sentence
 
 
 def test_with_random_weights_only_objects_count():
     found = advise(audit([0.5] * 4, [0.5] * 4, [0.6, 0.1, 0.05, 0]), random=True)
     assert (found.local_scale, found.global_scale) == ((0.1, 0.4), (0.4, 1.0))
-    assert (
-        "at most 10 % of local views hold no object, and from 0.4 on 5 % of global views; the weights" in found.sentence
-    )
+    assert "of local views hold an object, and from an area of 0.4 on at least 95 % of global views" in found.sentence
+    assert "closer" not in found.sentence

@@ -14,14 +14,16 @@ import scfs as package
 from scfs.config import DataSettings
 from scfs.console import LoggingConsole
 from scfs.data.views import normalize, square_view
+from scfs.runs.layout import write_settings
 from scfs.runs.metric import by_name
 from scfs.runs.results import read_results
 from scfs.visualize.overaug.audit_picture import Curve, save_audit
 from scfs.visualize.overaug.classifier import open_classifier
 from scfs.visualize.overaug.comparison import Worst, worst_of_each_class
 from scfs.visualize.overaug.comparison_picture import ComparedRow, save_comparison
-from scfs.visualize.overaug.images import open_unseen
+from scfs.visualize.overaug.images import flags_of_new_local_views, open_unseen
 from scfs.visualize.overaug.settings import Overaug
+from scfs.visualize.run_settings import config_of
 from tests.test_bad_input import refused
 
 FEW = ("--images", 4, "--views", 2)
@@ -164,6 +166,25 @@ def test_an_audit_with_masks(trained, scfs):
     assert (len(curves["scales"]), len(empty)) == (10, 10)
     assert empty[0] > empty[-1] == 0
     assert (trained / "overaug_audit.png").is_file()
+
+
+def test_an_audit_of_a_run_without_local_views(trained, scfs):
+    """Local views have half the side of its global ones, and pre-training accepts the flags that would make some."""
+    config, settings = config_of(str(trained)), trained / "settings.toml"
+    values = config.model_dump(mode="json")
+    values["views"] |= {"num_local_views": 0, "local_size": 96}
+    values["method"] |= {"contrast": "scfs-no-multicrop"}
+    settings.unlink()
+    write_settings(trained, values)
+    code, out, err = scfs("overaug", trained, "--audit", *FEW)
+    assert (code, err) == (0, "")
+    assert "The run was trained without local views; the audit draws some of half the side of its global ones." in out
+    assert "local views of 16 px" in out
+    flags = flags_of_new_local_views(str(trained), 16)
+    assert flags == "--method.contrast scfs --views.num_local_views 4 --views.local_size 16"
+    advised = f"{flags} --views.local_scale 0.1 0.3 --views.global_scale 0.3 1"
+    code, _, err = scfs("pretrain", settings, *advised.split(), "--dry-run", "--run.folder", trained.parent / "new")
+    assert (code, err) == (0, "")
 
 
 def test_an_audit_needs_neither_labels_nor_trained_weights(photos, scfs, tmp_path):
