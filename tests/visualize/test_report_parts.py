@@ -123,6 +123,8 @@ def test_results_of_one_run_by_date_and_of_several_by_run(tmp_path):
     assert '<span class="best">90.0 %</span>' in content
     assert '<span class="best">50.0 %</span>' not in content
     assert result_section([run(tmp_path)]) is None
+    advice = Result("overaug audit", [], "pets", "64 px", when="2026-01-01T00:00:00")  # without numbers
+    assert result_section([run(tmp_path, "advised", results=[advice])]) is None
 
 
 def test_confusion_names_the_most_frequent_mistakes(tmp_path):

@@ -23,9 +23,9 @@ Cells = dict[str, list[Metric | None]]  # by metric, a value per column
 
 def result_section(runs: Sequence[ReportedRun]) -> Section | None:
     """A row per metric. Of one run, a column per time that it was computed; of several, the latest of each."""
-    if not any(run.results for run in runs):
-        return None
     groups = [_table(group, members, [run.name for run in runs]) for group, members in grouped(runs).items()]
+    if not groups:
+        return None
     bold = " Bold: the best of its row, and others within its interval." if len(runs) > 1 else ""
     return Section(
         "Results",
@@ -35,8 +35,8 @@ def result_section(runs: Sequence[ReportedRun]) -> Section | None:
 
 
 def grouped(runs: Sequence[ReportedRun]) -> dict[Group, list[list[Result]]]:
-    """The results of each run, oldest first, by what makes them comparable."""
-    found = dict.fromkeys(_group(result) for run in runs for result in run.results)
+    """The results of each run that have metrics, oldest first, by what makes them comparable."""
+    found = dict.fromkeys(_group(result) for run in runs for result in run.results if result.metrics)
     evaluations = [*dict.fromkeys(key.evaluation for key in found)]
     keys = sorted(found, key=lambda key: evaluations.index(key.evaluation))
     return {key: [[result for result in run.results if _group(result) == key] for run in runs] for key in keys}
