@@ -3,6 +3,7 @@
 import pytest
 import torch
 from PIL import Image
+from stopping import stopping_at
 
 from scfs.errors import UserError
 from scfs.evaluate.finetune.classifier import ClassifierLearner
@@ -16,20 +17,6 @@ QUICK = ("--size", 32, "--workers", 0, "--epochs", 2, "--batch_size", 4, "--weig
 ONE = (*QUICK, "--rates", 0.1)
 
 
-class Stopping(loop.Interrupt):
-    """Requests a stop when checked for the `at`-th time."""
-
-    checks, at = 0, 2
-
-    @property
-    def requested(self):
-        type(self).checks += 1
-        return self.checks == self.at
-
-    @requested.setter
-    def requested(self, _): ...
-
-
 @pytest.mark.parametrize("at", [2, 3, 6])  # at the end of the first cell, in the second, in the last training
 def test_a_stopped_training_resumes_exactly(scfs, trained, photos, tmp_path, monkeypatch, steps_of, at):
     steps = steps_of(ClassifierLearner)
@@ -38,7 +25,7 @@ def test_a_stopped_training_resumes_exactly(scfs, trained, photos, tmp_path, mon
     assert scfs(*commands[0])[0] == 0
     steps_of_whole = [*steps]
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"checks": 0, "at": at}))
+        patch.setattr(loop, "Interrupt", stopping_at(at))
         code, _, err = scfs(*commands[1])
     assert code == 130
     assert "run the same command again to resume" in err
@@ -57,7 +44,7 @@ def test_a_stopped_training_resumes_exactly(scfs, trained, photos, tmp_path, mon
 def test_other_weights_are_not_the_same_work(scfs, trained, photos, tmp_path, monkeypatch):
     command = ("--data", photos, *ONE, "--out", tmp_path / "out")
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"checks": 0, "at": 1}))
+        patch.setattr(loop, "Interrupt", stopping_at(1))
         assert scfs("finetune", trained, *command)[0] == 130
     code, _, err = scfs("finetune", trained, *command, "--network", "student")
     assert code == 2
@@ -70,7 +57,7 @@ def test_other_images_are_not_the_same_work(scfs, trained, photos, tmp_path, mon
     commands = [("--out", tmp_path / "all"), ("--images", names, "--out", tmp_path / "some")]
     for command in commands:
         with monkeypatch.context() as patch:
-            patch.setattr(loop, "Interrupt", type("At", (Stopping,), {"checks": 0, "at": 1}))
+            patch.setattr(loop, "Interrupt", stopping_at(1))
             assert scfs("finetune", trained, "--data", photos, *ONE, *command)[0] == 130
     names.write_text("cats/0.jpg\ncats/1.jpg\ndogs/0.jpg\ndogs/2.jpg\n")
     assert "the same unfinished work" in scfs("finetune", trained, "--data", photos, *ONE, *commands[1])[2]

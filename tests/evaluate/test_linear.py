@@ -4,6 +4,7 @@ import os
 import pytest
 import torch
 import torch.nn.functional as F
+from stopping import stopping_at
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from scfs.data.selection import hold_out
@@ -115,21 +116,8 @@ def test_a_stopped_probe_resumes_exactly(scfs, trained, photos, monkeypatch, ste
     scfs(*command)
     whole, steps_of_whole = load_probe(trained), [*steps]
 
-    class Stopping(loop.Interrupt):
-        """Requests a stop at the third step."""
-
-        checks = 0
-
-        @property
-        def requested(self):
-            type(self).checks += 1
-            return self.checks == 3
-
-        @requested.setter
-        def requested(self, _): ...
-
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "Interrupt", Stopping)
+        patch.setattr(loop, "Interrupt", stopping_at(3))
         code, _, err = scfs(*command)
     assert code == 130
     assert "Stopped after step 3; run the same command again to resume." in err

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from stopping import stopping_at
 
 from scfs.backbones import load_backbone
 from scfs.data.annotated_loader import AnnotatedDataset, flipped
@@ -59,20 +60,6 @@ def coco_scenes(tmp_path):
     return root
 
 
-class Stopping(loop.Interrupt):
-    """Requests a stop when checked for the `at`-th time."""
-
-    checks, at = 0, 2
-
-    @property
-    def requested(self):
-        type(self).checks += 1
-        return self.checks == self.at
-
-    @requested.setter
-    def requested(self, _): ...
-
-
 def values(folder):
     return {metric.name: metric.value for metric in read_results(folder)[-1].metrics}
 
@@ -111,7 +98,7 @@ def test_a_stopped_training_resumes_bit_for_bit(scfs, coco_scenes, tmp_path, mon
     assert scfs(*command, "--out", tmp_path / "whole")[0] == 0
     steps_of_whole = [*steps]
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "Interrupt", Stopping)
+        patch.setattr(loop, "Interrupt", stopping_at(2))
         code, _, err = scfs(*command, "--out", tmp_path / "parts")
         assert (code, "Stopped after step 2" in err) == (130, True)
     other_classes = ("--data", f"coco:{coco_scenes}", *QUICK, "--accumulate", 2, "--out", tmp_path / "parts")
