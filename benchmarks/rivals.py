@@ -45,6 +45,7 @@ from rival_records import (
 from rival_settings import CHANGES, settings_of
 from rival_table import table
 
+from scfs.errors import UserError
 from scfs.training.cpu import keep_freed_memory
 from scfs.training.precision import has_native_bfloat16
 
@@ -162,7 +163,10 @@ def main() -> None:
     for each in [] if args.job is table else [args.data] if args.job is time_again else args.data:
         if data_named(each)[0] not in SIZES:
             parser.error(f"--data {each}: name the data {', '.join(SIZES)}, such as imagenette=FOLDER")
-    args.job(args)
+    try:
+        args.job(args)
+    except UserError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from rival_records import REFERENCE_SECONDS, Record, read_records, same_work
 from torch import Tensor
 
 import scfs.method.scfs as method
+from scfs.errors import UserError
 from scfs.markdown import markdown_table
 from scfs.method.objectives import InfoNCE, Term
 from scfs.method.scfs import SCFS
@@ -228,7 +229,10 @@ def main() -> None:
     for each in (runner, writer):
         each.add_argument("--records", type=Path, default=RECORDS, help="file with one line per finished run")
     args = parser.parse_args()
-    args.job(args)
+    try:
+        args.job(args)
+    except UserError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -104,3 +104,16 @@ def test_a_changed_batch_size_counts(monkeypatch, method, batch_size):
     from rival_settings import batch_size_of
 
     assert batch_size_of(method) == batch_size
+
+
+def test_a_folder_that_does_not_exist_is_one_sentence(monkeypatch, capsys, tmp_path):
+    pytest.importorskip("lightly")
+    monkeypatch.syspath_prepend(REPO / "benchmarks")
+    from rivals import main
+
+    words = ("run", "--data", "imagenette=nowhere", "--minutes", "1", "--records", str(tmp_path / "records.jsonl"))
+    monkeypatch.setattr("sys.argv", ["rivals.py", *words, "--folder", str(tmp_path)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "No folder at nowhere" in capsys.readouterr().err
