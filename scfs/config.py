@@ -259,7 +259,7 @@ class RunSettings(Settings):
     )
     checkpoint_every_steps: Positive | Auto = Field(
         "auto",
-        description="steps between checkpoints, besides one before each evaluation; auto: an epoch, or several if short",
+        description="steps between checkpoints, and one before each evaluation; auto: an epoch, or several if short",
     )
     keep_every_epochs: Count | Auto = Field(
         0, description="epochs between checkpoints that are kept; 0: only the last is; auto: a quarter of the run"
